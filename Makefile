@@ -1,0 +1,69 @@
+# Thin wrappers; every target makes what it needs first.
+#   make run [FOR=20]   the demo; needs Python >= 3.11 with pip and nothing else
+#   make test           every test but the long ones; installs brokers from Debian when root
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+UV_VERSION := 0.13.7
+UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+export UV_PROJECT_ENVIRONMENT :=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-all test-deps fmt check bench bench-relay fuzz lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+.tools/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit("Isthmus needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (set PYTHON=...)") if sys.version_info < (3, 11) else None'
+	@echo "fetching uv (environment builder)"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .tools uv==$(UV_VERSION)
+
+.venv/.run: pyproject.toml constraints.txt | $(UV)
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@echo "installing Isthmus"
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[demo]'
+	@touch $@
+
+.venv/.dev: .venv/.run
+	@echo "installing what the tests and checks need from PyPI"
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: .venv/.dev  ## the Python environment with everything
+
+run: .venv/.run  ## the demo, until Ctrl-C; FOR=20 ends it after 20 s
+	@$(BIN)/isthmus up $(if $(FOR),--for $(FOR))
+
+test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven)
+	@bash scripts/install-test-deps.sh
+	@$(BIN)/python -m isthmus.brokers install
+
+test: test-deps  ## every test but the long ones
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
+	$(BIN)/pytest $(ARGS)
+
+fmt: .venv/.dev  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: .venv/.dev  ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: bench-relay  ## every benchmark
+
+bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
+	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
+
+fuzz: .venv/.dev  ## the packet decoder; INPUTS=2000000 by default
+	$(BIN)/python tests/fuzz/fuzz_decoder.py --inputs $(or $(INPUTS),2000000)
+
+lock: | $(UV)  ## write constraints.txt anew
+	$(UV) pip compile --quiet --all-extras --universal --no-annotate --no-header --no-emit-index-url --upgrade pyproject.toml -o constraints.txt
+
+clean:  ## remove the environment and caches
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,143 @@
+"""The broker and the node as processes: started, measured and stopped by their own ids.
+
+CPU time comes from the kernel's per-process CPU clock (nanoseconds, all threads, also those that
+ended), memory from ``/proc/PID/smaps_rollup``.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.relay.clients import LoadError
+
+from isthmus.brokers import create
+from isthmus.brokers.ports import free_port
+from isthmus.brokers.processes import Launch, end, launch
+
+__all__ = [
+    "Memory",
+    "Process",
+    "cpu_ns",
+    "machine_busy_ns",
+    "memory",
+    "parse_smaps_rollup",
+    "raise_file_limit",
+    "running_broker",
+    "running_node",
+]
+
+START_S = 20.0
+STOP_S = 10.0
+POLL_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A running broker or node; `start_s` is from exec until its MQTT port accepted."""
+
+    pid: int
+    port: int
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident, proportional and unique memory of a process."""
+
+    rss_bytes: int
+    pss_bytes: int
+    uss_bytes: int
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process, user and system.
+
+    The clock id is what ``clock_getcpuclockid(3)`` returns on Linux: the complement of the
+    process id, shifted over three bits that say "whole process, scheduler time".
+    """
+    return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def machine_busy_ns() -> int:
+    """CPU time that all processes and interrupts of this machine together have used."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq = fields[:7]
+    ticks = user + nice + system + irq + softirq
+    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def parse_smaps_rollup(text: str) -> Memory:
+    """The sums of ``/proc/PID/smaps_rollup``."""
+    kib = {}
+    for line in text.splitlines():
+        key, _, rest = line.partition(":")
+        words = rest.split()
+        if len(words) == 2 and words[1] == "kB":
+            kib[key] = int(words[0])
+    unique = kib["Private_Clean"] + kib["Private_Dirty"]
+    return Memory(kib["Rss"] * 1024, kib["Pss"] * 1024, unique * 1024)
+
+
+def memory(pid: int) -> Memory:
+    """What a process has in memory now."""
+    return parse_smaps_rollup(Path(f"/proc/{pid}/smaps_rollup").read_text())
+
+
+def raise_file_limit() -> int:
+    """Allow as many open files as this user may have, here and in what is started from here."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+@contextmanager
+def running_broker() -> Iterator[Process]:
+    """Mosquitto with its queues unlimited: the closed loop bounds them, a drop would be a loss."""
+    with create("mosquitto", extra=["max_queued_messages 0", "max_connections -1"]) as broker:
+        yield Process(broker.pid, broker.port, broker.start_seconds)
+        if not broker.running:
+            raise LoadError(f"the broker ended by itself:\n{broker.log_tail()}")
+
+
+@contextmanager
+def running_node(broker_port: int) -> Iterator[Process]:
+    """``isthmus node`` in front of the broker, configured as the defaults are."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        port = free_port()
+        config = Path(folder, "node.toml")
+        config.write_text(
+            f'[node]\nid = "bench"\n[listen]\nmqtt = "127.0.0.1:{port}"\n'
+            f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"\n[log]\nlevel = "warning"\n'
+        )
+        log = Path(folder, "node.log")
+        command = Launch([sys.executable, "-m", "isthmus", "node", str(config)])
+        started = time.perf_counter()
+        child = launch(command, log)
+        try:
+            while not _accepts(port):
+                if child.poll() is not None or time.perf_counter() - started > START_S:
+                    raise LoadError(f"the node does not listen on port {port}:\n{_tail(log)}")
+                time.sleep(POLL_S)
+            yield Process(child.pid, port, time.perf_counter() - started)
+            if child.poll() is not None:
+                raise LoadError(f"the node ended with status {child.returncode}:\n{_tail(log)}")
+        finally:
+            end(child, STOP_S)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]

@@ -1,0 +1,95 @@
+"""What is written down: the machine, the JSON document and the table of targets."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.relay.statistics import Spread, Target
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.brokers.processes import find_executable
+
+__all__ = ["cpu_model", "document_of", "machine_facts", "print_report", "write_json"]
+
+SCHEMA = 1
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """The processor's name from the text of ``/proc/cpuinfo``."""
+    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def machine_facts() -> dict[str, Any]:
+    """Where and on what the figures were taken."""
+    mosquitto = subprocess.run(
+        [find_executable("mosquitto") or "mosquitto", "-h"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    version = re.search(r"mosquitto version (\S+)", mosquitto.stdout)
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": cpu_model(Path("/proc/cpuinfo").read_text()),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "uvloop": importlib.metadata.version("uvloop"),
+        "isthmus": importlib.metadata.version("isthmus"),
+        "mosquitto": version[1] if version else "unknown",
+        "load_average_at_start": list(os.getloadavg()),
+    }
+
+
+def document_of(parts: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
+    """The whole result as it stands in the file."""
+    judged = [asdict(target) | {"met": target.met} for target in targets]
+    return {"schema": SCHEMA, **parts, "targets": judged}
+
+
+def write_json(document: Mapping[str, Any], path: Path) -> None:
+    """Write the document, complete or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(json.dumps(document, indent=2) + "\n")
+    partial.replace(path)
+
+
+def print_report(
+    console: Console, figures: Mapping[str, tuple[Spread, str]], targets: Sequence[Target]
+) -> None:
+    """The summary of the rounds, then each target with its verdict."""
+    rounds = Table(title="Rounds", title_justify="left")
+    for heading in ("figure", "unit"):
+        rounds.add_column(heading)
+    for heading in ("median", "min", "max", "IQR"):
+        rounds.add_column(heading, justify="right")
+    for name, (spread, unit) in figures.items():
+        values = (spread.median, spread.low, spread.high, spread.iqr)
+        rounds.add_row(name, unit, *(_number(value) for value in values))
+    console.print(rounds)
+    table = Table(title="Targets", title_justify="left")
+    for heading in ("target", "bound", "measured", "", "note"):
+        table.add_column(heading, justify="right" if heading in ("bound", "measured") else "left")
+    for target in targets:
+        bound = f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}"
+        value = "not measured" if target.value is None else f"{target.value:.3f} {target.unit}"
+        verdict = "[green]pass[/]" if target.met else "[red]missed[/]"
+        table.add_row(target.name, bound, value, verdict, target.note)
+    console.print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"

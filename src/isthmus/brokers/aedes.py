@@ -1,0 +1,46 @@
+"""aedes, from npm: a broker for Node.js, with a main program of a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isthmus.brokers.artefacts import NpmPackage
+from isthmus.brokers.base import Broker
+from isthmus.brokers.processes import Launch, find_executable
+from isthmus.errors import BrokerMissing
+
+__all__ = ["ARTEFACT", "Aedes"]
+
+ARTEFACT = NpmPackage(broker="aedes", version="1.2.0", package="aedes")
+
+# An ES module: aedes is one, and Node.js 18 cannot `require` such.
+_PROGRAM = """\
+import net from 'node:net'
+import { Aedes } from 'aedes'
+const [host, port] = process.argv.slice(2)
+const broker = await Aedes.createBroker()
+const server = net.createServer(broker.handle)
+server.on('error', (error) => { console.error(error.message); process.exit(1) })
+server.listen(Number(port), host)
+"""
+
+
+class Aedes(Broker):
+    """MQTT 3.1.1; keeps nothing on disk: after a crash it comes back empty."""
+
+    name = "aedes"
+    protocol_levels = (4,)
+
+    @classmethod
+    def missing(cls) -> BrokerMissing | None:
+        return ARTEFACT.missing()
+
+    def configure(self, folder: Path) -> Launch:
+        program = folder / "main.mjs"
+        program.write_text(_PROGRAM)
+        # A bare module name is looked up beside the program, nowhere else.
+        modules = folder / "node_modules"
+        if not modules.exists():
+            modules.symlink_to(ARTEFACT.folder / "node_modules")
+        node = find_executable("node") or "node"
+        return Launch([node, str(program), self.host, str(self.port)], cwd=folder)

@@ -1,0 +1,200 @@
+"""Child processes that never outlive this one.
+
+* A child gets a session of its own, so that Ctrl-C and other signals to our process group do
+  not reach it, and everything it starts can be found again.
+* The kernel kills it when we die, however we die (`PR_SET_PDEATHSIG`).  That signal follows
+  the death of the *thread* that forked, so every child is started by one thread that lives as
+  long as this process.
+* :func:`end` asks politely, waits, then kills whatever is left of the child's session.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Launch", "end", "find_executable", "launch", "process_tree"]
+
+# Where Debian keeps brokers; not on an ordinary user's PATH.
+SYSTEM_FOLDERS: tuple[str, ...] = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+_PR_SET_PDEATHSIG = 1
+_KILL_DEADLINE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: `env` is added to our own environment."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    pipe_stdin: bool = False  # the child sees end of file when we die or close it
+
+
+def find_executable(name: str) -> str | None:
+    """The path of `name` on PATH or in the system's folders."""
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(SYSTEM_FOLDERS))
+
+
+class _Spawner:
+    """One thread that starts every child; it ends only with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def _serve(self) -> None:
+        while True:
+            self._jobs.get()()
+
+    def run(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        started: list[subprocess.Popen[bytes]] = []
+        failed: list[OSError | subprocess.SubprocessError] = []
+        done = threading.Event()
+
+        def job() -> None:
+            try:
+                started.append(start())
+            except (OSError, subprocess.SubprocessError) as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        with self._lock:
+            # After os.fork() the thread exists in the parent only.
+            if self._thread is None or not self._thread.is_alive():
+                self._jobs = queue.SimpleQueue()
+                self._thread = threading.Thread(target=self._serve, name="spawner", daemon=True)
+                self._thread.start()
+            self._jobs.put(job)
+        done.wait()
+        if failed:
+            raise failed[0]
+        return started[0]
+
+
+_spawner = _Spawner()
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What the child runs between fork and exec; all that it needs is loaded here, before."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # we died in between: no signal will come
+            os._exit(1)
+
+    return in_child
+
+
+def launch(what: Launch, log: Path) -> subprocess.Popen[bytes]:
+    """Start `what` with both outputs appended to `log`."""
+    in_child = _die_with_parent()
+
+    def start() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                list(what.argv),
+                env={**os.environ, **what.env},
+                cwd=what.cwd,
+                stdin=subprocess.PIPE if what.pipe_stdin else subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=in_child,  # noqa: PLW1509 - it needs no lock: one system call
+            )
+
+    return _spawner.run(start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    parent: int
+    session: int
+    started: int  # clock ticks since boot: tells a process from a later one with its number
+
+
+def _processes() -> dict[int, _Stat]:
+    """Every process that is not a zombie."""
+    found: dict[int, _Stat] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue
+        # The command, in parentheses, may itself contain spaces and parentheses.
+        fields = stat.rpartition(")")[2].split()
+        if fields[0] not in "ZX":
+            found[int(entry)] = _Stat(int(fields[1]), int(fields[3]), int(fields[19]))
+    return found
+
+
+def _tree(pid: int, processes: Mapping[int, _Stat]) -> set[int]:
+    members = {other for other, stat in processes.items() if stat.session == pid}
+    if pid in processes:
+        members.add(pid)
+    while True:
+        children = {other for other, stat in processes.items() if stat.parent in members}
+        if children <= members:
+            return members
+        members |= children
+
+
+def process_tree(pid: int) -> list[int]:
+    """`pid`, the members of its session, and the descendants of all these; alive ones only."""
+    return sorted(_tree(pid, _processes()))
+
+
+def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    """SIGTERM, wait at most `grace_s`, then SIGKILL whatever is left of what it started.
+
+    With no grace it is a crash: SIGKILL at once.  Returns when all of it is gone.
+    """
+    # Taken before the first signal: once its parent is dead, a descendant that has left the
+    # session cannot be told from a stranger.
+    before = _processes()
+    ours = {(pid, before[pid].started) for pid in _tree(process.pid, before)}
+    if grace_s > 0 and process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            pass
+    deadline = time.monotonic() + _KILL_DEADLINE_S
+    while time.monotonic() < deadline:
+        now = _processes()
+        left = _tree(process.pid, now)
+        left |= {pid for pid, started in ours if pid in now and now[pid].started == started}
+        for pid in left:
+            _kill(pid)
+        if process.poll() is not None and not left:
+            break
+        time.sleep(0.005)
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

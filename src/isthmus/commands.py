@@ -1,0 +1,154 @@
+"""The commands of ``isthmus``, one function each; what they do is in the modules they call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus import __version__
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from isthmus.addresses import Address
+
+__all__ = ["app"]
+
+DEFAULT_ADMIN = "127.0.0.1:9883"
+
+app = typer.Typer(
+    name="isthmus",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Joins MQTT brokers of any make into one fabric.\n\n"
+        "A node stands between clients and a broker that is left as it is. "
+        "Try it: `isthmus up` shows a node, a broker, sensors and subscribers on this machine."
+    ),
+    epilog="Exit codes: 0 as asked; 1 a failure while running; 2 wrong configuration or usage.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"isthmus {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit."),
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+@app.command()
+def node(
+    file: Annotated[Path, typer.Argument(metavar="NODE.toml", help="The node's file.")],
+) -> None:
+    """Run one node until SIGTERM or Ctrl-C."""
+    from isthmus.cli import run_node
+
+    raise typer.Exit(run_node(file))
+
+
+@app.command()
+def up(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FABRIC.toml", help="The fabric's file; none: the demo."),
+    ] = None,
+    for_s: Annotated[
+        float | None,
+        typer.Option("--for", metavar="SECONDS", min=0.1, help="End by itself after this time."),
+    ] = None,
+) -> None:
+    """Start nodes and brokers on this machine; with no file, the demo with live sensors."""
+    if file is None:
+        from isthmus.demo import run_demo
+
+        raise typer.Exit(run_demo(for_s))
+    from isthmus.config import load_fabric_config
+    from isthmus.fabric import run_fabric
+
+    raise typer.Exit(run_fabric(load_fabric_config(file), for_s))
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="A node's or fabric's file.")],
+) -> None:
+    """Say what is wrong in a file and where; if nothing, print the values in effect."""
+    from isthmus.config import is_fabric_file, load_fabric_config, load_node_config
+
+    if is_fabric_file(file):
+        fabric = load_fabric_config(file)
+        typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)\n")
+        _print_values(fabric)
+    else:
+        config = load_node_config(file)
+        typer.echo(f"ok: {file} is the node {config.node.id!r}\n")
+        _print_values(config)
+
+
+@app.command()
+def status(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="NODE.toml", help="Ask the node that runs with this file."),
+    ] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"The node's admin address [{DEFAULT_ADMIN}]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The raw answer, as JSON.")] = False,
+) -> None:
+    """What a running node sees: listeners, broker, sessions, counters."""
+    from isthmus.admin_client import fetch_status
+
+    answer = fetch_status(_admin_address(file, admin))
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    from isthmus.status_view import status_tables
+
+    status_tables(answer)
+
+
+def _admin_address(file: Path | None, admin: str | None) -> Address:
+    from isthmus.addresses import Address
+
+    if file is not None and admin is not None:
+        raise typer.BadParameter("give a file or --admin, not both")
+    if file is None:
+        try:
+            return Address.parse(admin or DEFAULT_ADMIN)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--admin") from None
+    from isthmus.config import load_node_config
+
+    address = load_node_config(file).listen.admin
+    if address is None or address.port == 0:
+        problem = "is not set" if address is None else "lets the system choose the port"
+        raise typer.BadParameter(f"[listen] admin in {file} {problem}; use --admin HOST:PORT")
+    return address
+
+
+def _print_values(config: BaseModel) -> None:
+    for key, value in _flat(config.model_dump(mode="json"), ""):
+        typer.echo(f"{key} = {'(not set)' if value is None else json.dumps(value)}")
+
+
+def _flat(value: object, key: str) -> list[tuple[str, object]]:
+    if isinstance(value, dict):
+        return [pair for name, v in value.items() for pair in _flat(v, f"{key}.{name}".lstrip("."))]
+    if isinstance(value, list):
+        return [pair for index, v in enumerate(value) for pair in _flat(v, f"{key}[{index}]")]
+    return [(key, value)]

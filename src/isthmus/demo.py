@@ -1,0 +1,163 @@
+"""``isthmus up`` without a file: what a first look at Isthmus shows.
+
+    sensors ──▶ node ──▶ broker
+                 │ ▲       │
+    subscribers ◀┘ └───────┘
+
+One node in front of a broker (Mosquitto when it is installed, else the embedded one), sensors
+and subscribers as real clients of the node, and a live table of what arrives.  The demo ends at
+Ctrl-C or after ``--for`` seconds: sensors stop first, then it waits for what is still under way
+and exits 0 only if every message that should have arrived did.
+
+Sensors and subscribers are dealt out over all nodes of the fabric, so that a fabric of several
+nodes needs no other demo than a longer `FabricConfig`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from isthmus.addresses import Address
+from isthmus.config import FabricConfig
+from isthmus.errors import IsthmusError
+from isthmus.fabric import Fabric, RunningNode, free_address, interruptible
+
+if TYPE_CHECKING:
+    from isthmus.demo_traffic import Ledger, Login, Sensor, Subscriber
+    from isthmus.demo_view import View
+
+__all__ = ["run_demo"]
+
+ARRIVAL_TIMEOUT_S = 10.0
+REFRESH_S = 0.25
+
+
+def run_demo(for_s: float | None) -> int:
+    """Show the demo until Ctrl-C or for `for_s`; 0 if all arrived, else 1."""
+    try:
+        import paho.mqtt.client  # noqa: F401
+    except ImportError:
+        raise IsthmusError(
+            "the demo's sensors need paho-mqtt; install it with: pip install 'isthmus[demo]'"
+        ) from None
+    with interruptible():
+        try:
+            print("Starting a broker and a node …", file=sys.stderr)
+            with Fabric(_fabric_config()) as fabric:
+                return _Demo(fabric).run(for_s)
+        except KeyboardInterrupt:
+            return 130  # before the sensors were running, or impatient at the end
+
+
+def _fabric_config() -> FabricConfig:
+    """One node, on the usual ports when they are free."""
+    mqtt, admin = free_address(Address("127.0.0.1", 1883)), free_address(Address("127.0.0.1", 9883))
+    node = {"id": "demo", "broker": "auto", "mqtt": mqtt, "admin": admin}
+    return FabricConfig.model_validate({"node": [node], "log": {"level": "warning"}})
+
+
+class _Demo:
+    """The traffic of one demo, from first connection to last arrival."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        from isthmus.demo_traffic import Ledger, SensorPlan, SubscriberPlan
+        from isthmus.demo_view import View
+
+        self._fabric = fabric
+        self._sensors_planned = (
+            SensorPlan("home/kitchen/temperature", "°C", 2, 0, 21.0),
+            SensorPlan("home/kitchen/humidity", "%", 1, 1, 45.0),
+            SensorPlan("home/attic/temperature", "°C", 5, 0, 27.0),
+            SensorPlan("home/attic/humidity", "%", 1, 1, 38.0),
+            SensorPlan("home/garden/temperature", "°C", 2, 1, 14.0),
+            SensorPlan("home/garden/light", "lx", 4, 0, 8000.0),
+        )
+        self._subscribers_planned = (
+            SubscriberPlan("thermostat", "home/+/temperature", 0),
+            SubscriberPlan("kitchen", "home/kitchen/#", 1),
+            SubscriberPlan("archive", "home/#", 1),
+        )
+        self.ledger: Ledger = Ledger(self._subscribers_planned)
+        self._view: View = View(fabric.nodes, self.ledger, len(self._sensors_planned))
+        self._clients: list[Sensor | Subscriber] = []
+        self._failed: list[RunningNode] = []
+
+    def run(self, for_s: float | None) -> int:
+        with ExitStack() as clients:
+            # Disconnects first, all together, then joins the clients' threads one by one.
+            clients.callback(lambda: [client.close() for client in self._clients])
+            clients.callback(lambda: [client.disconnect() for client in self._clients])
+            sensors = self._connect()
+            started_s = time.monotonic()
+            for sensor in sensors:
+                sensor.start()
+            try:
+                self._watch(None if for_s is None else started_s + for_s)
+            except KeyboardInterrupt:
+                pass  # the usual end: from here on as after --for
+            took_s = time.monotonic() - started_s
+            self._settle(sensors)
+        for node in self._failed:
+            print(f"isthmus: {node.death()}", file=sys.stderr)
+        self._view.summary(took_s)
+        complete = self.ledger.complete() and self.ledger.published > 0
+        return 0 if complete and not self._failed else 1
+
+    def _connect(self) -> list[Sensor]:
+        """Subscribers first: what is published before they subscribed is not theirs to get."""
+        from isthmus.demo_traffic import Sensor, Subscriber
+
+        nodes = self._fabric.nodes
+        for i, wanted in enumerate(self._subscribers_planned):
+            node = nodes[i % len(nodes)]
+            self._clients.append(
+                Subscriber(
+                    wanted, self.ledger, node.mqtt, version=_version(node, i), login=_login(node)
+                )
+            )
+        sensors: list[Sensor] = []
+        for i, plan in enumerate(self._sensors_planned):
+            node = nodes[i % len(nodes)]
+            sensor = Sensor(
+                plan, self.ledger, node.mqtt, version=_version(node, i), login=_login(node)
+            )
+            self._clients.append(sensor)
+            sensors.append(sensor)
+        return sensors
+
+    def _watch(self, end_s: float | None) -> None:
+        """Show what happens until `end_s`, or until a node dies."""
+        with self._view.live():
+            while end_s is None or time.monotonic() < end_s:
+                self._failed = self._fabric.newly_dead()
+                if self._failed:
+                    return
+                self._view.refresh()
+                left_s = REFRESH_S if end_s is None else end_s - time.monotonic()
+                time.sleep(max(0.0, min(REFRESH_S, left_s)))
+
+    def _settle(self, sensors: list[Sensor]) -> None:
+        """Stop the sensors, then wait until all arrived or the time is over."""
+        deadline_s = time.monotonic() + ARRIVAL_TIMEOUT_S
+        for sensor in sensors:
+            sensor.stop(deadline_s)
+        while not self.ledger.complete() and time.monotonic() < deadline_s and not self._failed:
+            time.sleep(0.02)
+
+
+def _version(node: RunningNode, i: int) -> int:
+    """MQTT 3.1.1 and 5 in turn, where the broker speaks both."""
+    speaks_5 = node.broker is not None and 5 in node.broker.protocol_levels
+    return 5 if speaks_5 and i % 2 else 4
+
+
+def _login(node: RunningNode) -> Login | None:
+    from isthmus.demo_traffic import Login
+
+    broker = node.broker
+    if broker is None or not broker.username:
+        return None
+    return Login(broker.username, broker.password or "")

@@ -1,0 +1,144 @@
+"""What the demo shows: a live table on a terminal, plain lines elsewhere, and the summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from isthmus.demo_traffic import Ledger
+    from isthmus.fabric import RunningNode
+
+__all__ = ["View"]
+
+PLAIN_EVERY_S = 2.0
+MAX_MISSING_SHOWN = 10
+
+
+class View:
+    """The demo on standard output."""
+
+    def __init__(
+        self,
+        nodes: Sequence[RunningNode],
+        ledger: Ledger,
+        sensors: int,
+        console: Console | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._ledger = ledger
+        self._sensors = sensors
+        self._console = console or Console(highlight=False)
+        self._live: Live | None = None
+        self._started_s = time.monotonic()
+        self._next_plain_s = 0.0
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """While inside, `refresh` shows the present state."""
+        self._started_s = time.monotonic()
+        self._next_plain_s = self._started_s + PLAIN_EVERY_S
+        if not self._console.is_terminal:
+            self._print(*self._header())
+            yield
+            return
+        with Live(self._screen(), console=self._console, auto_refresh=False) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(self._screen(), refresh=True)
+        elif time.monotonic() >= self._next_plain_s:
+            self._next_plain_s += PLAIN_EVERY_S
+            self._print(self._plain_line())
+
+    def summary(self, took_s: float) -> None:
+        """The end: what was sent, what arrived, and what is missing."""
+        missing = self._ledger.missing()
+        duplicates = sum(row.duplicates for row in self._ledger.rows())
+        self._console.print(self._table())
+        self._print(f"{self._ledger.published} messages published in {took_s:.1f} s.")
+        if duplicates:
+            self._print(f"{duplicates} arrived twice.")
+        if not missing:
+            self._print("Every message that should have arrived did.")
+            return
+        for name, readings in missing.items():
+            self._print(f"{name} misses {len(readings)}:")
+            for reading, topic in list(readings.items())[:MAX_MISSING_SHOWN]:
+                self._print(f"  {topic} #{reading.sequence}")
+            if len(readings) > MAX_MISSING_SHOWN:
+                self._print(f"  and {len(readings) - MAX_MISSING_SHOWN} more")
+
+    def _print(self, *lines: str) -> None:
+        """Lines whole, however narrow the terminal: they are there to be copied."""
+        for line in lines:
+            self._console.print(Text(line), soft_wrap=True)
+        sys.stdout.flush()
+
+    def _header(self) -> list[str]:
+        first = self._nodes[0]
+        host, port = first.mqtt.host, first.mqtt.port
+        node = "a node" if len(self._nodes) == 1 else f"{len(self._nodes)} nodes"
+        lines = [
+            f"Isthmus demo: {self._sensors} sensors publish through {node} to a broker that is "
+            f"left as it is; {len(self._ledger.accounts)} subscribers are served through it too. "
+            "Median: time from sensor to subscriber.",
+        ]
+        lines += [
+            f"node {n.id}: mqtt {n.mqtt}, websocket {n.ws}, admin http://{n.admin}/, "
+            f"broker {n.broker_name} on {n.broker_url.host}:{n.broker_url.port}"
+            for n in self._nodes
+        ]
+        return [
+            *lines,
+            f"Try it:  mosquitto_sub -h {host} -p {port} -v -t 'home/#'",
+            f"         mosquitto_pub -h {host} -p {port} -t home/hall/door -m open",
+            f"         isthmus status --admin {first.admin}",
+        ]
+
+    def _screen(self) -> Group:
+        elapsed_s = time.monotonic() - self._started_s
+        footer = f"{self._ledger.published} published, {elapsed_s:.0f} s. Ctrl-C ends the demo."
+        lines = [Text(line) for line in self._header()]
+        return Group(*lines, Text(), self._table(), Text(), Text(footer))
+
+    def _table(self) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        # Only the last column gives way when the terminal is narrow.
+        for column, width in (("subscriber", 10), ("filter", 18)):
+            table.add_column(column, style="cyan", no_wrap=True, min_width=width)
+        for column, width in (("received", 8), ("expected", 8), ("per s", 5), ("median", 8)):
+            table.add_column(column, justify="right", no_wrap=True, min_width=width)
+        table.add_column("last value", no_wrap=True, overflow="ellipsis")
+        for row in self._ledger.rows():
+            table.add_row(
+                row.subscriber,
+                row.topic_filter,
+                str(row.received),
+                str(row.expected),
+                f"{row.rate_per_s:.1f}",
+                "-" if row.latency_ms is None else f"{row.latency_ms:.2f} ms",
+                escape(row.last),
+            )
+        return table
+
+    def _plain_line(self) -> str:
+        parts = [f"{time.monotonic() - self._started_s:5.1f} s"]
+        for row in self._ledger.rows():
+            latency = "" if row.latency_ms is None else f" ({row.latency_ms:.2f} ms)"
+            parts.append(f"{row.subscriber} {row.received} of {row.expected}{latency}")
+        return "  ".join(parts)

@@ -1,0 +1,1 @@
+"""The asyncio node: listeners, sessions, relay, forwarding table, admin."""

@@ -1,0 +1,296 @@
+"""The node's admin HTTP server: health, readiness, metrics and status, all read-only.
+
+    GET /healthz      200 while the event loop turns
+    GET /readyz       200 when clients would be served, else 503 and why not
+    GET /metrics      Prometheus text, or OpenMetrics when asked for (`isthmus.node.metrics`)
+    GET /api/status   JSON, the same that `isthmus status` shows
+    GET /             a list of the above
+
+HTTP/1.1 by h11; asyncio carries the bytes.
+
+Invariants: whatever a peer sends costs bounded memory (`MAX_HEAD_BYTES`, `MAX_BODY_BYTES`,
+`MAX_CONNECTIONS`) and bounded time (`request_timeout_s` for a whole request, also between two
+requests, and for a whole answer).  No error here reaches the node: a request that fails answers
+500, is logged, and that is all.  h11 and prometheus_client are imported at the first request and
+in a thread, so that they cost a starting node nothing and a running one no pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Protocol
+
+from isthmus.addresses import Address
+from isthmus.logs import get_logger
+
+if TYPE_CHECKING:
+    import h11
+
+__all__ = ["AdminServer", "Answer", "StatusSource", "answer"]
+
+MAX_HEAD_BYTES = 16_384
+MAX_BODY_BYTES = 65_536  # read and thrown away; nothing here takes a body
+MAX_CONNECTIONS = 64
+READ_BYTES = 16_384
+LINGER_S = 1.0
+LINGER_READS = 64
+
+INDEX = """Isthmus node. Read-only; see docs/reference/admin.md.
+
+/healthz     is the process alive
+/readyz      would a client be served now
+/metrics     Prometheus
+/api/status  everything, as JSON
+"""
+
+log = get_logger(__name__)
+
+
+class StatusSource(Protocol):
+    """What the admin server needs of a node."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, before framing."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class _Refused(Exception):
+    """The request cannot be taken; answer and close."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.answer = Answer(status, f"{problem}\n".encode())
+
+
+def answer(node: StatusSource, method: str, target: str, accept: str = "") -> Answer:
+    """What a request is answered with; pure but for reading the node."""
+    page = PAGES.get(target.partition("?")[0])
+    if page is None:
+        return Answer(404, f"not found\n\n{INDEX}".encode())
+    if method not in ("GET", "HEAD"):
+        return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
+    return page(node, accept)
+
+
+def _index(node: StatusSource, accept: str) -> Answer:
+    return Answer(200, INDEX.encode())
+
+
+def _healthz(node: StatusSource, accept: str) -> Answer:
+    return Answer(200, b"ok\n")
+
+
+def _readyz(node: StatusSource, accept: str) -> Answer:
+    if node.ready:
+        return Answer(200, b"ready\n")
+    status = node.status()
+    reason = f"not ready: the node is {status.get('node', {}).get('status', 'not running')}"
+    broker = status.get("broker", {})
+    if broker.get("reachable") is False:
+        reason += f"; its broker {broker.get('url', '')} is unreachable"
+    return Answer(503, f"{reason}\n".encode())
+
+
+def _status(node: StatusSource, accept: str) -> Answer:
+    body = json.dumps(node.status(), indent=2, default=str).encode() + b"\n"
+    return Answer(200, body, "application/json")
+
+
+def _metrics(node: StatusSource, accept: str) -> Answer:
+    from isthmus.node.metrics import exposition
+
+    body, content_type = exposition(node, accept)
+    return Answer(200, body, content_type)
+
+
+PAGES: dict[str, Callable[[StatusSource, str], Answer]] = {
+    "/": _index,
+    "/healthz": _healthz,
+    "/readyz": _readyz,
+    "/metrics": _metrics,
+    "/api/status": _status,
+}
+
+
+class AdminServer:
+    """Serves a node's admin pages on one address."""
+
+    def __init__(
+        self, node: StatusSource, address: Address, *, request_timeout_s: float = 15.0
+    ) -> None:
+        self._node = node
+        self._wanted = address
+        self._request_timeout_s = request_timeout_s
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._libraries: asyncio.Task[None] | None = None
+
+    @property
+    def bound(self) -> tuple[str, int]:
+        """Where it listens: host and port, with the port that was chosen once it is started."""
+        if self._server is None or not self._server.sockets:
+            return self._wanted.host, self._wanted.port
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Bind; raises `OSError` that names the key when the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, self._wanted.host, self._wanted.port, limit=READ_BYTES
+            )
+        except OSError as error:
+            raise OSError(error.errno, f"[listen] admin = {self._wanted}: {error}") from error
+
+    async def stop(self) -> None:
+        """Stop listening and end every connection."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        tasks = [*self._connections, *([self._libraries] if self._libraries else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A plain callback rather than a coroutine: the tasks are ours to count and to cancel.
+        if len(self._connections) >= MAX_CONNECTIONS:
+            writer.write(b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+            return
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # With a high-water mark of 0 `drain` waits until all is sent: nothing is cut off at close.
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            await self._load_libraries()
+            await self._requests(reader, writer)
+        except (OSError, TimeoutError):
+            pass  # gone, or too slow: closing is the whole answer
+        except Exception:
+            log.exception("admin connection failed")
+        finally:
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # a peer that does not read would keep the rest for ever
+            else:
+                writer.close()
+
+    async def _load_libraries(self) -> None:
+        if self._libraries is None:
+            self._libraries = asyncio.create_task(asyncio.to_thread(_import_libraries))
+        await asyncio.shield(self._libraries)
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        import h11
+
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        while True:
+            try:
+                async with asyncio.timeout(self._request_timeout_s):
+                    request = await _receive(http, reader)
+                if request is None:
+                    return
+                reply = self._answer(request)
+                head_only = request.method == b"HEAD"
+            except h11.RemoteProtocolError as error:
+                problem = f"{error}\n".encode()
+                reply, head_only = Answer(error.error_status_hint, problem), False
+            except _Refused as error:
+                reply, head_only = error.answer, False
+            async with asyncio.timeout(self._request_timeout_s):
+                writer.write(_encode(http, reply, head_only))
+                await writer.drain()
+            if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+                return await _linger(reader, writer)
+            http.start_next_cycle()
+
+    def _answer(self, request: h11.Request) -> Answer:
+        accept = b",".join(value for name, value in request.headers if name == b"accept")
+        method, target = request.method.decode("latin-1"), request.target.decode("latin-1")
+        try:
+            return answer(self._node, method, target, accept.decode("latin-1"))
+        except Exception:
+            log.exception("admin request failed", method=method, target=target)
+            return Answer(500, b"internal error; the node's log says more\n")
+
+
+def _import_libraries() -> None:
+    import h11  # noqa: F401
+
+    import isthmus.node.metrics  # noqa: F401
+
+
+async def _receive(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    """The next whole request; its body is thrown away.  None when the peer is done."""
+    import h11
+
+    request: h11.Request | None = None
+    body_bytes = 0
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await reader.read(READ_BYTES))
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.Data):
+            body_bytes += len(event.data)
+            if body_bytes > MAX_BODY_BYTES:
+                raise _Refused(413, "no page here takes a body")
+        elif isinstance(event, h11.EndOfMessage):
+            return request
+        else:  # ConnectionClosed or PAUSED
+            return None
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Let the peer read the last answer: a close with bytes unread would reset the connection."""
+    writer.write_eof()
+    async with asyncio.timeout(LINGER_S):
+        for _ in range(LINGER_READS):
+            if not await reader.read(READ_BYTES):
+                return
+
+
+def _encode(http: h11.Connection, reply: Answer, head_only: bool) -> bytes:
+    import h11
+
+    headers = [
+        ("Content-Type", reply.content_type),
+        ("Content-Length", str(len(reply.body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        *reply.headers,
+    ]
+    if http.their_state is not h11.DONE:
+        headers.append(("Connection", "close"))
+    reason = HTTPStatus(reply.status).phrase.encode()
+    parts = [http.send(h11.Response(status_code=reply.status, headers=headers, reason=reason))]
+    if not head_only:
+        parts.append(http.send(h11.Data(data=reply.body)))
+    parts.append(http.send(h11.EndOfMessage()))
+    return b"".join(part for part in parts if part)

@@ -1,0 +1,344 @@
+"""One running node: its listeners, its sessions, its life from start to stop.
+
+    STOPPED ──start──▶ RUNNING ──stop──▶ STOPPING ──drained──▶ STOPPED
+
+`stop` closes the listeners, stops reading from clients, lets the broker's answers to what was
+already sent come through, tells v5 clients, closes every session and cuts off what is left when
+the time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from isthmus import __version__
+from isthmus.addresses import Address
+from isthmus.config import NodeConfig
+from isthmus.errors import ProtocolError
+from isthmus.logs import configure, get_logger
+from isthmus.mqtt.packets import ConnAck
+from isthmus.mqtt.reason_codes import ReasonCode
+from isthmus.node.admin import AdminServer
+from isthmus.node.counters import Counters
+from isthmus.node.forwarding import ForwardingTable
+from isthmus.node.pacing import Pacer
+from isthmus.node.relay import BrokerSession, ClientSession
+from isthmus.node.session import Session, SessionStatus
+from isthmus.node.tls import client_context
+from isthmus.node.upstream import Upstream
+
+__all__ = ["Node", "run"]
+
+WAITING_ROOM = 64
+"""Connections over the limit that are still told so in a CONNACK; further ones are just closed."""
+
+LISTEN_BACKLOG = 4096
+SPARE_FILES = 64
+QUIET_S = 0.1
+MAX_LISTED_CLIENTS = 100
+
+log = get_logger(__name__)
+
+
+class Node:
+    """A node in front of one broker."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.limits = config.limits
+        self.counters = Counters()
+        self.routes = ForwardingTable(_nowhere)
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self.pending_bytes = 0
+        self.status_name = "stopped"
+        self._max_clients = config.limits.clients
+        self._clients: dict[ClientSession, None] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._admin: AdminServer | None = None
+        self._started_s = 0.0
+        self.loop: asyncio.AbstractEventLoop
+        self.pacer: Pacer
+        self.upstream: Upstream
+
+    # ---- life ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind every listener; raises `OSError` naming the address that is taken."""
+        self.loop = asyncio.get_running_loop()
+        import os
+        self.pacer = Pacer(self.loop, self.counters, float(os.environ.get("REST","0.001")))
+        self.upstream = Upstream(self.config)
+        self._max_clients = _clients_within_file_limit(self.limits.clients)
+        try:
+            await self._listen()
+            await self.upstream.start()
+        except BaseException:
+            await self._close_listeners()
+            raise
+        self._started_s = time.monotonic()
+        self.status_name = "running"
+        log.info(
+            "node running",
+            node=self.config.node.id,
+            broker=str(self.config.broker.url),
+            **{name: str(Address(*address)) for name, address in self.addresses.items()},
+        )
+
+    async def _listen(self) -> None:
+        listen = self.config.listen
+        plain = partial(ClientSession, self)
+        context = client_context(self.config.tls) if listen.mqtts or listen.wss else None
+        for name, address in (("mqtt", listen.mqtt), ("mqtts", listen.mqtts)):
+            if address is not None:
+                tls = context if name == "mqtts" else None
+                await self._serve(name, address, partial(plain, name), tls)
+        if listen.ws is not None or listen.wss is not None:
+            from isthmus.node.websocket import WebSocketServerSide
+
+            for name, address in (("ws", listen.ws), ("wss", listen.wss)):
+                if address is not None:
+                    factory = partial(WebSocketServerSide, partial(plain, name), self.limits)
+                    await self._serve(name, address, factory, context if name == "wss" else None)
+        if listen.admin is not None:
+            self._admin = AdminServer(self, listen.admin)
+            await self._admin.start()
+            self.addresses["admin"] = self._admin.bound
+
+    async def _serve(
+        self,
+        name: str,
+        address: Address,
+        factory: Callable[[], asyncio.Protocol],
+        tls: Any,
+    ) -> None:
+        try:
+            server = await self.loop.create_server(
+                factory,
+                address.host,
+                address.port,
+                backlog=LISTEN_BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=self.limits.connect_timeout_s if tls else None,
+            )
+        except OSError as error:
+            raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
+        self._servers.append(server)
+        self.addresses[name] = server.sockets[0].getsockname()[:2]
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Drain for at most `drain_s`, then stop."""
+        if self.status_name != "running":
+            return
+        self.status_name = "stopping"
+        deadline = self.loop.time() + (self.limits.drain_s if drain_s is None else drain_s)
+        for server in self._servers:
+            server.close()
+        for client in list(self._clients):
+            client.hold_reading()
+        await self._answers_came(deadline)
+        for client in list(self._clients):
+            client.shut_down()
+        await self._until(lambda: not self._clients, deadline)
+        for client in list(self._clients):
+            client.wire.abort()
+        for task in self._opening:
+            task.cancel()
+        await self.upstream.stop()
+        await self._close_listeners()
+        self.status_name = "stopped"
+        log.info("node stopped", node=self.config.node.id)
+
+    async def _close_listeners(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        if self._admin is not None:
+            await self._admin.stop()
+            self._admin = None
+
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
+        while not condition() and self.loop.time() < deadline:
+            await asyncio.sleep(min(QUIET_S, max(0.0, deadline - self.loop.time())))
+
+    async def _answers_came(self, deadline: float) -> None:
+        """Wait until the broker has sent nothing for `QUIET_S`."""
+        before = -1
+        while self._clients and before != self.counters.broker_bytes:
+            before = self.counters.broker_bytes
+            if self.loop.time() >= deadline:
+                return
+            await asyncio.sleep(QUIET_S)
+
+    # ---- sessions ------------------------------------------------------------------------
+
+    def admit(self, client: ClientSession) -> bool:
+        """Count a new connection in; over the limit it is to be refused, or just dropped."""
+        open_now = len(self._clients)
+        if open_now >= self._max_clients:
+            if open_now >= self._max_clients + WAITING_ROOM or self.status_name != "running":
+                self.count_refusal(client, "clients-limit", "waiting room full")
+                return False
+            client.refused = True
+        self._clients[client] = None
+        self.counters.clients_accepted += 1
+        return True
+
+    def open_broker_session(self, client: ClientSession) -> None:
+        task = self.loop.create_task(self._open_broker_session(client))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open_broker_session(self, client: ClientSession) -> None:
+        broker = BrokerSession(self, client)
+        try:
+            await self.upstream.connect(lambda: broker)
+        except OSError as error:
+            self.counters.broker_connect_failures += 1
+            if client.status is SessionStatus.ESTABLISHED:
+                client.refuse(ReasonCode.SERVER_UNAVAILABLE, "broker-unavailable", str(error))
+            return
+        if client.status is SessionStatus.ESTABLISHED:
+            client.broker_connected(broker)
+        else:
+            broker.close()
+
+    def client_accepted(self, client: ClientSession, connack: ConnAck) -> None:
+        """The broker's CONNACK took the client in."""
+        self.counters.clients_connected += 1
+        if log.enabled_for_debug():
+            log.debug(
+                "client connected",
+                client_id=client.connected.client_id if client.connected else "",
+                peer=client.peer,
+                protocol_level=client.protocol_level,
+                session_present=connack.session_present,
+            )
+
+    def client_gone(self, client: ClientSession, exc: Exception | None) -> None:
+        if self._clients.pop(client, client) is None:
+            self.counters.clients_closed += 1
+            log.debug("client closed", peer=client.peer, cause=str(exc or ""))
+
+    def count_refusal(self, client: ClientSession, cause: str, detail: str) -> None:
+        """The node ends a connection for `cause`; the log says which and why."""
+        self.counters.clients_refused += 1
+        self.counters.refusals[cause] += 1
+        connect = client.connected
+        log.warning(
+            "client refused",
+            cause=cause,
+            detail=detail,
+            peer=client.peer,
+            client_id=connect.client_id if connect is not None else None,
+        )
+
+    def broker_lost(self, client: ClientSession, exc: Exception | None) -> None:
+        """The broker closed a session whose client had not said DISCONNECT."""
+        self.counters.broker_sessions_lost += 1
+        log.info(
+            "broker closed the session",
+            client_id=client.connected.client_id if client.connected else None,
+            peer=client.peer,
+            cause=str(exc or "end of stream"),
+        )
+
+    def broker_misbehaved(self, client: ClientSession, error: ProtocolError) -> None:
+        """The broker sent bytes that are not MQTT; only this pair of sessions ends."""
+        self.counters.refusals["broker-protocol-error"] += 1
+        log.warning("broker sent bad bytes", peer=client.peer, detail=str(error))
+
+    # ---- what it tells -------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        return self.status_name == "running" and self.upstream.reachable
+
+    def status(self) -> dict[str, Any]:
+        """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
+        clients = list(self._clients)
+        established = [c for c in clients if isinstance(c.paired, BrokerSession)]
+        return {
+            "node": {
+                "id": self.config.node.id,
+                "version": __version__,
+                "status": self.status_name,
+                "uptime_s": round(time.monotonic() - self._started_s, 3),
+                "pid": os.getpid(),
+            },
+            "listeners": {name: str(Address(*address)) for name, address in self.addresses.items()},
+            "broker": {
+                "url": str(self.config.broker.url),
+                "reachable": self.upstream.reachable,
+                "problem": self.upstream.problem,
+            },
+            "sessions": {
+                "open": len(clients),
+                "established": len(established),
+                "limit": self._max_clients,
+                "pending_bytes": self.pending_bytes,
+                "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
+            },
+            "routes": {"topics": len(self.routes)},
+            "counters": self.counters.totals(),
+            "refusals": dict(self.counters.refusals),
+        }
+
+
+def _nowhere(_topic: str) -> tuple[Session, ...]:
+    """A node alone forwards to its local broker only."""
+    return ()
+
+
+def _describe(client: ClientSession) -> dict[str, Any]:
+    connect = client.connected
+    return {
+        "client_id": connect.client_id if connect else "",
+        "peer": client.peer,
+        "transport": client.transport_name,
+        "protocol_level": client.protocol_level,
+        "clean_start": connect.clean_start if connect else None,
+        "session_expiry_s": connect.properties.session_expiry_interval if connect else None,
+        "will_topic": connect.will.topic if connect and connect.will else None,
+        "keep_alive_s": connect.keep_alive if connect else None,
+    }
+
+
+def _clients_within_file_limit(clients: int) -> int:
+    """Raise the open-file limit as needed; each client takes two files."""
+    wanted = 2 * (clients + WAITING_ROOM) + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return clients
+    fitting = max(1, (soft - SPARE_FILES) // 2 - WAITING_ROOM)
+    log.warning("fewer clients than configured: open-file limit", files=soft, clients=fitting)
+    return fitting
+
+
+def run(config: NodeConfig) -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code."""
+    import uvloop
+
+    configure(config.log.level, config.log.format)
+    return uvloop.run(_run(config))
+
+
+async def _run(config: NodeConfig) -> int:
+    node = Node(config)
+    await node.start()
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        node.loop.add_signal_handler(name, stop.set)
+    await stop.wait()
+    await node.stop()
+    return 0

@@ -1,0 +1,68 @@
+"""Fixtures shared by all the tests: real brokers.
+
+Two kinds: `broker_factory` starts brokers for one test and stops them after it;
+`shared_broker` starts each make once per session, for tests that leave it as they found it
+(own client ids, own topics, no retained messages left behind, no kill).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from isthmus.brokers import broker_class, create
+from isthmus.brokers.base import Broker
+
+__all__ = ["BrokerFactory", "SharedBroker", "require_broker"]
+
+BrokerFactory = Callable[..., Broker]
+SharedBroker = Callable[[str], Broker]
+
+
+def require_broker(name: str) -> None:
+    """Without the broker called `name`: fail in CI, elsewhere skip, saying how to get it."""
+    missing = broker_class(name).missing()
+    if missing is None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(str(missing), pytrace=False)
+    pytest.skip(str(missing))
+
+
+@pytest.fixture
+def broker_factory() -> Iterator[BrokerFactory]:
+    """`broker_factory(name, **options)`: a started broker, stopped at the end of the test."""
+    started: list[Broker] = []
+
+    def start(name: str, **options: Any) -> Broker:
+        require_broker(name)
+        broker = create(name, **options)
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in reversed(started):
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_broker() -> Iterator[SharedBroker]:
+    """`shared_broker(name)`: the session's broker of that make, started when first asked for."""
+    running: dict[str, Broker] = {}
+
+    def get(name: str) -> Broker:
+        require_broker(name)
+        if name not in running:
+            running[name] = create(name)
+        if not running[name].running:
+            running[name].start()
+        return running[name]
+
+    yield get
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(Broker.stop, running.values()))

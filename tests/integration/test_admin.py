@@ -1,0 +1,205 @@
+"""The admin server on a loopback socket: framing, bounds, faults.
+
+http.client / raw sockets ──▶ AdminServer ──▶ a node that says what it is told to say
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from isthmus.addresses import Address
+from isthmus.admin_client import ask, fetch_status
+from isthmus.errors import AdminError
+from isthmus.node import admin
+from isthmus.node.admin import AdminServer
+
+T = TypeVar("T")
+DEADLINE_S = 20.0
+
+
+class SomeNode:
+    """A node whose status is what it is, or an error."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.answer: dict[str, Any] | Exception = {"node": {"id": "edge-1"}}
+
+    def status(self) -> dict[str, Any]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def with_server(
+    client: Callable[[Address, SomeNode], T], *, request_timeout_s: float = DEADLINE_S
+) -> T:
+    """Run a blocking client in a thread while the server serves in this loop."""
+
+    async def serve() -> T:
+        node = SomeNode()
+        server = AdminServer(node, Address("127.0.0.1", 0), request_timeout_s=request_timeout_s)
+        await server.start()
+        try:
+            call = asyncio.to_thread(client, Address(*server.bound), node)
+            return await asyncio.wait_for(call, DEADLINE_S)
+        finally:
+            await server.stop()
+
+    return asyncio.run(serve())
+
+
+def raw(address: Address, data: bytes) -> bytes:
+    """Send `data` and read to the end."""
+    received = b""
+    with socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as peer:
+        peer.sendall(data)
+        while chunk := peer.recv(65536):
+            received += chunk
+    return received
+
+
+def read_to_end(peer: socket.socket) -> int:
+    """How many bytes come before the end, or before a reset."""
+    received = 0
+    try:
+        while chunk := peer.recv(1 << 20):
+            received += len(chunk)
+    except ConnectionError:
+        pass
+    return received
+
+
+def test_ask_and_fetch_status() -> None:
+    def client(address: Address, node: SomeNode) -> None:
+        assert ask(address, "/healthz") == (200, b"ok\n")
+        assert fetch_status(address) == {"node": {"id": "edge-1"}}
+        assert ask(address, "/nope")[0] == 404
+
+    with_server(client)
+
+
+def test_one_connection_serves_many_requests_and_head_has_no_body() -> None:
+    def client(address: Address, node: SomeNode) -> None:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)
+        connection.connect()
+        port = connection.sock.getsockname()[1]
+        for method, length in (("GET", 3), ("HEAD", 0), ("POST", 18), ("GET", 3)):
+            connection.request(method, "/healthz", body=b"x" * 100 if method == "POST" else None)
+            response = connection.getresponse()
+            assert len(response.read()) == length
+            assert connection.sock.getsockname()[1] == port
+        connection.close()
+
+    with_server(client)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status_line"),
+    [
+        (b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\r\n\r\n", b"HTTP/1.1 400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400"),  # no Host
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", b"HTTP/1.1 431"),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 90_000,
+            b"HTTP/1.1 413",
+        ),
+    ],
+)
+def test_bad_requests_are_answered_and_closed(request_bytes: bytes, status_line: bytes) -> None:
+    def client(address: Address, node: SomeNode) -> bytes:
+        received = raw(address, request_bytes)
+        assert ask(address, "/healthz")[0] == 200
+        return received
+
+    received = with_server(client)
+    assert received.startswith(status_line)
+    assert b"Connection: close" in received
+
+
+def test_a_request_that_never_ends_is_closed() -> None:
+    def client(address: Address, node: SomeNode) -> bytes:
+        return raw(address, b"GET / HTTP/1.1\r\nHost:")
+
+    assert with_server(client, request_timeout_s=0.05) == b""
+
+
+def test_a_fault_of_the_node_is_a_500_and_the_next_request_works() -> None:
+    def client(address: Address, node: SomeNode) -> None:
+        node.answer = RuntimeError("broken")
+        assert ask(address, "/api/status")[0] == 500
+        assert ask(address, "/metrics")[0] == 500
+        with pytest.raises(AdminError, match="answered 500"):
+            fetch_status(address)
+        node.answer = {}
+        assert ask(address, "/api/status") == (200, b"{}\n")
+
+    with_server(client)
+
+
+def test_connections_over_the_limit_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "MAX_CONNECTIONS", 2)
+
+    def client(address: Address, node: SomeNode) -> None:
+        held = [http.client.HTTPConnection(address.host, address.port) for _ in range(2)]
+        for connection in held:
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+        assert ask(address, "/healthz")[0] == 503
+        for connection in held:
+            connection.close()
+
+    with_server(client)
+
+
+def test_a_large_answer_arrives_whole() -> None:
+    def client(address: Address, node: SomeNode) -> int:
+        node.answer = {"big": "x" * 8_000_000}
+        return len(str(fetch_status(address)["big"]))
+
+    assert with_server(client) == 8_000_000
+
+
+def test_a_peer_that_does_not_read_is_cut_off() -> None:
+    size = 30_000_000
+
+    async def serve() -> int:
+        node = SomeNode()
+        node.answer = {"big": "x" * size}
+        server = AdminServer(node, Address("127.0.0.1", 0), request_timeout_s=0.1)
+        await server.start()
+        peer = socket.create_connection(server.bound, timeout=DEADLINE_S)
+        with peer:
+            peer.sendall(b"GET /api/status HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(DEADLINE_S):
+                while server.connections == 0:  # noqa: ASYNC110 - it has no event for this
+                    await asyncio.sleep(0.001)
+                while server.connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            received = await asyncio.to_thread(read_to_end, peer)
+        await server.stop()
+        return received
+
+    assert asyncio.run(serve()) < size
+
+
+def test_a_taken_address_names_the_key() -> None:
+    async def start() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = Address(*taken.getsockname())
+            with pytest.raises(OSError, match=rf"\[listen\] admin = {address}"):
+                await AdminServer(SomeNode(), address).start()
+
+    asyncio.run(start())
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = Address(*free.getsockname())
+    with pytest.raises(AdminError, match="no node answers"):
+        fetch_status(address)

@@ -1,0 +1,129 @@
+"""Real node processes for tests: each on free ports, with its file and log in a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from waiting import wait_for
+
+__all__ = ["NodeProcess", "free_port", "to_toml"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def to_toml(tables: dict[str, dict[str, Any]]) -> str:
+    """The few shapes a node's file needs: tables of strings, numbers, booleans, inline tables."""
+
+    def value(item: Any) -> str:
+        if isinstance(item, dict):
+            return "{ " + ", ".join(f"{key} = {value(v)}" for key, v in item.items()) + " }"
+        return json.dumps(str(item) if isinstance(item, Path) else item)
+
+    lines = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {value(item)}" for key, item in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+class NodeProcess:
+    """`isthmus node` in front of a broker; a context manager that stops it by its id."""
+
+    def __init__(
+        self, folder: Path, broker_url: str, *, id: str = "edge-1", **tables: dict[str, Any]
+    ) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.admin_port = free_port()
+        listen = {"mqtt": f"127.0.0.1:{self.port}", "admin": f"127.0.0.1:{self.admin_port}"}
+        self.tables: dict[str, dict[str, Any]] = {
+            "node": {"id": id},
+            "listen": listen | tables.pop("listen", {}),
+            "broker": {"url": broker_url} | tables.pop("broker", {}),
+            **tables,
+        }
+        self.file = folder / f"{id}.toml"
+        self.log_file = folder / f"{id}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, ready: bool = True) -> NodeProcess:
+        self.file.write_text(to_toml(self.tables))
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "isthmus", "node", str(self.file)], stdout=log, stderr=log
+            )
+        wait_for(
+            self.is_ready if ready else self.is_live,
+            15,
+            f"node {self.file.name}; its log:\n{self.log()}",
+        )
+        return self
+
+    def is_live(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the node exited {self.process.returncode}:\n{self.log()}")
+        return self._answers("/healthz")
+
+    def is_ready(self) -> bool:
+        return self.is_live() and self._answers("/readyz")
+
+    def _answers(self, path: str) -> bool:
+        try:
+            self.get(path)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+        return True
+
+    def get(self, path: str) -> str:
+        url = f"http://127.0.0.1:{self.admin_port}{path}"
+        with urllib.request.urlopen(url, timeout=5) as response:
+            text: str = response.read().decode()
+            return text
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(self.get("/api/status"))
+        return status
+
+    def log(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+
+    def kill(self) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def __enter__(self) -> NodeProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

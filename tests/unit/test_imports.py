@@ -1,0 +1,58 @@
+"""Imports point inwards, and the node's start stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isthmus
+
+ROOT = Path(isthmus.__file__).parent
+
+ALLOWED = {
+    "mqtt": {"errors", "mqtt"},
+    "brokers": {"errors", "brokers"},
+    "node": {
+        "errors",
+        "mqtt",
+        "node",
+        "config",
+        "addresses",
+        "logs",
+        "brokers",  # only for `embedded:`
+    },
+}
+"""What each package may import of ours."""
+
+
+def imported(file: Path) -> set[str]:
+    names: set[str] = set()
+    for item in ast.walk(ast.parse(file.read_text())):
+        if isinstance(item, ast.Import):
+            names |= {alias.name for alias in item.names}
+        elif isinstance(item, ast.ImportFrom):
+            assert item.level == 0, f"{file}: relative import"
+            names |= {f"{item.module}.{alias.name}" for alias in item.names}
+    return {name.split(".")[1] for name in names if name.startswith("isthmus.")} - {"__version__"}
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_imports_point_inwards(package: str) -> None:
+    for file in sorted((ROOT / package).rglob("*.py")):
+        assert imported(file) <= ALLOWED[package], file
+
+
+def test_starting_a_node_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import isthmus.cli, isthmus.node.runtime; "
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    heavy = {"amqtt", "pyspark", "numpy", "prometheus_client", "h11", "websockets", "paho"}
+    assert not heavy & set(loaded)
