@@ -1,4 +1,4 @@
-"""Real node processes for tests: each on free ports, with its file and log in a temporary folder."""
+"""Real node processes for tests, on free ports, with file and log in a temporary folder."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.relay.statistics import Spread, Target
+from benchmarks.relay.statistics import Target
+from benchmarks.relay.verdict import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -68,17 +69,19 @@ def write_json(document: Mapping[str, Any], path: Path) -> None:
 
 
 def print_report(
-    console: Console, figures: Mapping[str, tuple[Spread, str]], targets: Sequence[Target]
+    console: Console, figures: Mapping[str, Figure], targets: Sequence[Target]
 ) -> None:
     """The summary of the rounds, then each target with its verdict."""
     rounds = Table(title="Rounds", title_justify="left")
     for heading in ("figure", "unit"):
         rounds.add_column(heading)
-    for heading in ("median", "min", "max", "IQR"):
+    for heading in ("median", "min", "max", "IQR", "rounds"):
         rounds.add_column(heading, justify="right")
-    for name, (spread, unit) in figures.items():
-        values = (spread.median, spread.low, spread.high, spread.iqr)
-        rounds.add_row(name, unit, *(_number(value) for value in values))
+    for name, figure in figures.items():
+        found = figure.spread
+        values = (found.median, found.low, found.high, found.iqr)
+        numbers = (_number(value) for value in values)
+        rounds.add_row(name, figure.unit, *numbers, str(figure.rounds))
     console.print(rounds)
     table = Table(title="Targets", title_justify="left")
     for heading in ("target", "bound", "measured", "", "note"):

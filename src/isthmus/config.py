@@ -20,22 +20,29 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import ConfigDict, Field, ValidationError
 
 from isthmus.addresses import Address, BrokerUrl
+from isthmus.config_fields import (
+    AddressField,
+    AlgorithmName,
+    BrokerKind,
+    BrokerUrlField,
+    FileField,
+    PasswordField,
+    PathField,
+    PeerAddressField,
+    Seconds,
+    SecretField,
+    SecretFileField,
+    Section,
+    TextFileField,
+)
 from isthmus.errors import ConfigError, ConfigMistake
 from isthmus.toml_lines import KeyLines
 
@@ -44,13 +51,17 @@ __all__ = [
     "Broker",
     "BrokerTls",
     "BrokerUrl",
+    "Cooperation",
     "FabricConfig",
     "FabricNode",
     "Limits",
+    "Link",
+    "LinkTls",
     "Listen",
     "Log",
     "NodeConfig",
     "NodeIdentity",
+    "Peer",
     "Tls",
     "is_fabric_file",
     "load_fabric_config",
@@ -61,71 +72,6 @@ MAX_PACKET_BYTES = 268_435_460  # 268,435,455 bytes remaining length + 5 of head
 NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"must be a string in quotes, not {value!r}")
-    return value
-
-
-def _address(value: object) -> Address:
-    return value if isinstance(value, Address) else Address.parse(_text(value))
-
-
-def _broker_url(value: object) -> BrokerUrl:
-    return value if isinstance(value, BrokerUrl) else BrokerUrl.parse(_text(value))
-
-
-def _path(value: object, info: ValidationInfo) -> Path:
-    path = value if isinstance(value, Path) else Path(_text(value)).expanduser()
-    base: Path = (info.context or {}).get("base", Path())
-    return base / path
-
-
-def _existing_file(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}; give the path of an existing PEM file")
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    return path
-
-
-def _fabric_broker(value: str) -> str:
-    if ":" in value:
-        return str(BrokerUrl.parse(value))
-    if value == "auto":
-        return value
-    import difflib
-
-    from isthmus.brokers import names
-
-    known = names()
-    if value not in known:
-        near = difflib.get_close_matches(value, known, 1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(
-            f'{value!r} is not a known kind of broker{meant}; write "auto", a URL like '
-            f'"mqtt://host:1883", or one of {", ".join(known)}'
-        )
-    return value
-
-
-_as_text = PlainSerializer(str, return_type=str)
-AddressField = Annotated[Address, PlainValidator(_address), _as_text]
-BrokerUrlField = Annotated[BrokerUrl, PlainValidator(_broker_url), _as_text]
-PathField = Annotated[Path, PlainValidator(_path), _as_text]
-FileField = Annotated[PathField, AfterValidator(_existing_file)]
-BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(_fabric_broker)]
-Seconds = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """Base of every table: frozen, nothing unknown, nothing coerced."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
 class NodeIdentity(Section):
     """``[node]``: who this node is."""
 
@@ -134,7 +80,7 @@ class NodeIdentity(Section):
 
 
 class Listen(Section):
-    """``[listen]``: where clients and operators reach the node."""
+    """``[listen]``: where clients, other nodes and operators reach the node."""
 
     mqtt: AddressField | None = Field(
         default=Address("127.0.0.1", 1883), examples=["127.0.0.1:1883"]
@@ -142,6 +88,7 @@ class Listen(Section):
     mqtts: AddressField | None = Field(default=None, examples=["0.0.0.0:8883"])
     ws: AddressField | None = Field(default=None, examples=["127.0.0.1:8080"])
     wss: AddressField | None = Field(default=None, examples=["0.0.0.0:8443"])
+    link: AddressField | None = Field(default=None, examples=["127.0.0.1:7883"])
     admin: AddressField | None = Field(default=None, examples=["127.0.0.1:9883"])
 
 
@@ -165,10 +112,76 @@ class BrokerTls(Section):
 
 
 class Broker(Section):
-    """``[broker]``: the broker this node stands in front of."""
+    """``[broker]``: the broker this node stands in front of.
+
+    User name and password are for the node's own sessions, which publish what comes from other
+    nodes; clients present their own.
+    """
 
     url: BrokerUrlField = Field(examples=["mqtt://127.0.0.1:1884"])
+    username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
+    password: PasswordField | None = Field(default=None, repr=False)
+    password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
     tls: BrokerTls = Field(default_factory=BrokerTls)
+
+    def password_bytes(self) -> bytes | None:
+        """The password, from wherever it was given; a file is read without its last line's end."""
+        if self.password_file is not None:
+            return self.password_file.read_bytes().rstrip(b"\r\n")
+        return None if self.password is None else self.password.encode()
+
+
+class LinkTls(Section):
+    """``[link.tls]``: nodes show each other certificates; all three files, or none."""
+
+    cert: FileField | None = Field(default=None, examples=["node.crt"])
+    key: FileField | None = Field(default=None, examples=["node.key"])
+    ca: FileField | None = Field(default=None, examples=["fabric-ca.crt"])
+
+
+class Link(Section):
+    """``[link]``: how this node talks to other nodes, whoever connects."""
+
+    qos: Literal[0, 1, 2] = Field(default=1, examples=[1])
+    sessions: int = Field(default=1, ge=1, le=64, examples=[1])
+    spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
+    dead_after_s: Seconds = Field(default=3.0, ge=0.2, le=60, examples=[3.0])
+    hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
+    queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
+    secret: SecretField | None = Field(default=None, repr=False)
+    secret_file: SecretFileField | None = Field(default=None, examples=["fabric.secret"])
+    tls: LinkTls = Field(default_factory=LinkTls)
+
+    def secret_bytes(self) -> bytes:
+        """What both ends of a link must know; empty if nothing was said."""
+        if self.secret_file is not None:
+            return self.secret_file.read_bytes().strip()
+        return b"" if self.secret is None else self.secret.encode()
+
+
+class Peer(Section):
+    """``[[peer]]``: another node, which this one connects to and keeps connected to."""
+
+    address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
+    sessions: int | None = Field(default=None, ge=1, le=64, examples=[1])
+    qos: Literal[0, 1, 2] | None = Field(default=None, examples=[1])
+
+
+class Cooperation(Section):
+    """``[cooperation]``: the algorithm that decides which message goes where.
+
+    The algorithm's own keys stand in the same table.  They are not known here: the algorithm
+    itself judges them when the node starts.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The algorithm's own keys."""
+        return MappingProxyType(self.model_extra or {})
 
 
 class Limits(Section):
@@ -183,6 +196,7 @@ class Limits(Section):
     buffer_bytes: int = Field(default=65_536, ge=1024, le=1_073_741_824, examples=[65_536])
     pending_bytes: int = Field(default=268_435_456, ge=65_536, le=1 << 40, examples=[268_435_456])
     drain_s: Seconds = Field(default=4.0, ge=0, le=300, examples=[4.0])
+    rest_s: Seconds = Field(default=0.002, ge=0, le=0.1, examples=[0.002])
 
 
 class Log(Section):
@@ -199,6 +213,9 @@ class NodeConfig(Section):
     listen: Listen = Field(default_factory=Listen)
     tls: Tls = Field(default_factory=Tls)
     broker: Broker
+    link: Link = Field(default_factory=Link)
+    peer: Annotated[tuple[Peer, ...], Field(strict=False)] = ()
+    cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
 
@@ -211,12 +228,21 @@ class FabricNode(Section):
     mqtt: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:1883"])
     ws: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:8080"])
     admin: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:9883"])
+    link: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:7883"])
+    peers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), examples=[["edge-2"]]
+    )
+    username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
+    password: PasswordField | None = Field(default=None, repr=False)
+    password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
 
 
 class FabricConfig(Section):
     """The whole file of a fabric of nodes and brokers on this machine."""
 
     node: Annotated[tuple[FabricNode, ...], Field(strict=False)]
+    link: Link = Field(default_factory=Link)
+    cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
 
@@ -261,13 +287,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _load(path: Path, model: type[Model]) -> Model:
-    from isthmus.config_mistakes import (
-        describe,
-        dotted,
-        fabric_contradictions,
-        key_of,
-        node_contradictions,
-    )
+    from isthmus.config_contradictions import fabric_contradictions, node_contradictions
+    from isthmus.config_mistakes import describe, dotted, key_of
 
     text, data = _read(path)
     found: dict[tuple[str | int, ...], str] = {}

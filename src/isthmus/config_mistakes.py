@@ -1,21 +1,18 @@
-"""The wording of configuration mistakes, and the mistakes that lie between keys.
+"""The wording of configuration mistakes.
 
 `describe` turns one error of the models in :mod:`isthmus.config` into a sentence about the file:
-what was wrong and what would be right.  The two ``…_contradictions`` look at the raw tables,
-whose values may be of any type, and pass over what the fields themselves already report.
+what was wrong and what would be right.  A secret that is wrong is never repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from isthmus.addresses import Address, BrokerUrl
-from isthmus.config import FabricNode, Limits, Listen
-
-__all__ = ["Loc", "describe", "dotted", "fabric_contradictions", "key_of", "node_contradictions"]
+__all__ = ["Loc", "describe", "dotted", "key_of", "unknown_key"]
 
 Loc = tuple[str | int, ...]
 
@@ -47,12 +44,17 @@ def _section(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
             continue
         field = model.model_fields.get(part)
         inner = field.annotation if field else None
-        if inner == tuple[FabricNode, ...]:
-            inner = FabricNode
+        if get_origin(inner) is tuple:
+            inner = get_args(inner)[0]
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return None
         model = inner
     return model
+
+
+def _holds_tables(field: FieldInfo | None) -> bool:
+    inner = get_args(field.annotation)[:1] if field else ()
+    return bool(inner) and isinstance(inner[0], type) and issubclass(inner[0], BaseModel)
 
 
 def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
@@ -62,7 +64,7 @@ def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
     name = str(loc[-1]) if loc else ""
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(name, list(fields))
+        return unknown_key(name, list(fields))
     field = fields.get(name)
     example = field.examples[0] if field and field.examples else None
     remedy = f"; for example {name} = {_toml(example)}" if example is not None else ""
@@ -73,15 +75,20 @@ def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
     got = _toml(item["input"])
     if kind == "string_pattern_mismatch":
         return f"{got} must be 1 to 64 letters, digits, dots, underscores or hyphens{remedy}"
+    if kind == "tuple_type" and not _holds_tables(field):
+        return f"must be a list, not {got}{remedy}"
     if kind in ("model_type", "model_attributes_type", "tuple_type"):
         header = f"[{dotted(loc)}]" if kind != "tuple_type" else f"[[{dotted(loc)}]]"
+        if kind == "tuple_type" and isinstance(item["input"], Mapping):
+            return f"there may be several, so begin each with {header}, in double brackets"
         return f"must be a table, not {got}; begin it with {header} on a line of its own"
     wanted = str(item["msg"]).removeprefix("Input should be ")
     wanted = wanted.replace("a valid integer", "an integer").replace("a valid ", "a ")
     return f"must be {wanted}, not {got}{remedy}"
 
 
-def _unknown_key(name: str, known: list[str]) -> str:
+def unknown_key(name: str, known: list[str]) -> str:
+    """Which key was probably meant, or which there are."""
     import difflib
 
     near = difflib.get_close_matches(name, known, 1)
@@ -98,121 +105,10 @@ def _toml(value: object) -> str:
         text = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     elif isinstance(value, Mapping):
         return "a table"
-    elif isinstance(value, list):
-        return "a list"
+    elif isinstance(value, list | tuple):
+        if not all(isinstance(item, str) for item in value) or not value:
+            return "a list"
+        text = f"[{', '.join(_toml(item) for item in value)}]"
     else:
         text = str(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        value = data.get(key)
-        data = value if isinstance(value, Mapping) else {}
-    return data
-
-
-def _parsed(value: object) -> Address | None:
-    try:
-        return value if isinstance(value, Address) else Address.parse(str(value))
-    except ValueError:
-        return None  # already reported by the field itself
-
-
-def _same_address(places: list[tuple[Loc, object]]) -> Iterator[tuple[Loc, str]]:
-    seen: dict[Address, Loc] = {}
-    for loc, value in places:
-        address = _parsed(value)
-        if address is None or address.port == 0:
-            continue
-        if address in seen:
-            first = dotted(seen[address])
-            yield loc, f"{address} is already taken by {first}; give each its own port"
-        seen.setdefault(address, loc)
-
-
-def _pending_too_small(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    limits = _table(data, "limits")
-    packet = limits.get("packet_bytes", Limits().packet_bytes)
-    pending = limits.get("pending_bytes", Limits().pending_bytes)
-    if isinstance(packet, int) and isinstance(pending, int) and pending < packet:
-        key = "pending_bytes" if "pending_bytes" in limits else "packet_bytes"
-        yield (
-            ("limits", key),
-            f"pending_bytes ({pending}) is smaller than packet_bytes ({packet}), so the longest "
-            f"packet could never be received; set pending_bytes to {packet} or more",
-        )
-
-
-def _half_pair(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
-    for one, other in (("cert", "key"), ("key", "cert")):
-        if one in section and other not in section:
-            yield (*loc, other), f"is required because {dotted((*loc, one))} is set"
-
-
-def node_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    listen, tls = _table(data, "listen"), _table(data, "tls")
-    secure = [f"listen.{name}" for name in ("mqtts", "wss") if name in listen]
-    if secure and "cert" not in tls and "key" not in tls:
-        verb = "is" if len(secure) == 1 else "are"
-        why = f"is required because {' and '.join(secure)} {verb} set; for example"
-        yield ("tls", "cert"), f'{why} cert = "node.crt"'
-        yield ("tls", "key"), f'{why} key = "node.key"'
-    yield from _half_pair(tls, ("tls",))
-    if tls.get("require_client_cert") is True and "client_ca" not in tls:
-        yield (
-            ("tls", "client_ca"),
-            "is required because tls.require_client_cert is true; name the PEM file of the "
-            "authorities whose client certificates are accepted",
-        )
-    yield from _broker_contradictions(data)
-    places = [(("listen", name), value) for name, value in listen.items()]
-    default = Listen().mqtt
-    if "mqtt" not in listen and default is not None:
-        places.insert(0, (("listen", "mqtt"), default))
-    yield from _same_address([*places])
-    yield from _pending_too_small(data)
-
-
-def _broker_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    broker = _table(data, "broker")
-    broker_tls = _table(broker, "tls")
-    yield from _half_pair(broker_tls, ("broker", "tls"))
-    try:
-        url = BrokerUrl.parse(str(broker.get("url")))
-    except ValueError:
-        return
-    if broker_tls and url.scheme != "mqtts":
-        yield (
-            ("broker", "tls"),
-            f"has no effect with {url}; write mqtts://… in broker.url or remove the table",
-        )
-    for name, value in {"mqtt": Listen().mqtt, **_table(data, "listen")}.items():
-        if url.scheme != "embedded" and _parsed(value) == Address(url.host, url.port):
-            yield (
-                ("broker", "url"),
-                f"{url} is this node's own listen.{name}; give the broker and the node "
-                "different ports",
-            )
-
-
-def fabric_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    tables = data.get("node")
-    if tables == []:
-        yield ("node",), "a fabric has at least one node; begin each with [[node]]"
-    places: list[tuple[Loc, object]] = []
-    first: dict[str, int] = {}
-    for index, table in enumerate(tables if isinstance(tables, list) else []):
-        if not isinstance(table, Mapping):
-            continue
-        identity = table.get("id")
-        if isinstance(identity, str):
-            if identity in first:
-                yield (
-                    ("node", index, "id"),
-                    f'"{identity}" is already the id of node[{first[identity]}]; ids are unique',
-                )
-            first.setdefault(identity, index)
-        places += [(("node", index, name), table.get(name)) for name in ("mqtt", "ws", "admin")]
-    yield from _same_address(places)
-    yield from _pending_too_small(data)

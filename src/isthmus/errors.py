@@ -6,6 +6,7 @@
     │   ├── BrokerMissing        it is not installed here; says how to get it
     │   └── BrokerFailed         it did not start, or died; carries the end of its log
     ├── AdminError               a running node could not be asked
+    ├── AlgorithmError           no such cooperation algorithm, or a plug-in that cannot be used
     ├── NodeFailed               a node process that we started did not come up; carries its log
     └── ProtocolError            bytes that break MQTT; carries a v5 reason code and the section
         ├── LocalProtocolError   our own fault: we were about to send such bytes
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "AdminError",
+    "AlgorithmError",
     "BrokerError",
     "BrokerFailed",
     "BrokerMissing",
@@ -93,6 +95,17 @@ class BrokerFailed(BrokerError):
 
 class AdminError(IsthmusError):
     """A running node's admin address did not answer as it should."""
+
+
+class AlgorithmError(IsthmusError):
+    """A cooperation algorithm cannot be had under this name; `available` lists those that can."""
+
+    def __init__(self, name: str, problem: str, available: Sequence[str] = ()) -> None:
+        listed = f"; there are {', '.join(available)}" if available else ""
+        super().__init__(f"algorithm {name!r}: {problem}{listed}")
+        self.name = name
+        self.problem = problem
+        self.available = tuple(available)
 
 
 class NodeFailed(IsthmusError):

@@ -1,9 +1,10 @@
-"""A fabric on this machine: brokers, and a node process in front of each.
+"""A fabric on this machine: brokers, a node process in front of each, and links between the nodes.
 
-    fabric file ──▶ brokers started ──▶ one NODE.toml each ──▶ `isthmus node` processes ──▶ ready
+    fabric file ──▶ brokers started ──▶ one NODE.toml each ──▶ `isthmus node` processes ──▶ linked
 
 Every node is the same process that an operator would start; the fabric only writes its file,
-chooses free ports where the file says port 0, waits for ``/readyz`` and watches it.
+chooses free ports where the file says port 0, waits for ``/readyz``, then until every node reaches
+all those that links join it with, and watches them.
 
 Invariants: whatever was started is stopped again by its pid, in reverse order, on every way out,
 Ctrl-C, SIGTERM and SIGHUP included, and dies with this process when that is killed
@@ -13,7 +14,6 @@ stopped from here, after their clients.
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +29,13 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from isthmus.addresses import Address, BrokerUrl
-from isthmus.admin_client import ask
+from isthmus.admin_client import ask, fetch_status
 from isthmus.brokers.ports import free_port
 from isthmus.brokers.processes import Launch, end, launch
 from isthmus.config import FabricConfig, FabricNode
 from isthmus.errors import AdminError, NodeFailed
+from isthmus.fabric_links import fabric_links, notes
+from isthmus.node_file import node_file
 
 if TYPE_CHECKING:
     from isthmus.brokers.base import Broker
@@ -55,6 +57,7 @@ class RunningNode:
     mqtt: Address
     ws: Address
     admin: Address
+    link: Address
     broker_url: BrokerUrl
     broker: Broker | None
     """The broker that the fabric started; None when the file names a URL."""
@@ -99,11 +102,21 @@ class Fabric:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; all nodes are ready on return.  Raises `BrokerError`, `NodeFailed`."""
+        """Start everything; on return all nodes are ready and linked.
+
+        Raises `BrokerError` or `NodeFailed`.
+        """
         folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-")))
-        for node in self.config.node:
-            broker, url = self._start_broker(node.broker)
-            self.nodes.append(self._start_node(node, broker, url, folder))
+        # All at once, before any node: each is named in the files of those that link to it.
+        links = {node.id: _with_port(node.link) for node in self.config.node}
+        plans = [
+            _Plan(node, *self._start_broker(node.broker), folder, links)
+            for node in self.config.node
+        ]
+        launched = [self._launch(plan) for plan in plans]
+        for plan, running in zip(plans, launched, strict=True):
+            self.nodes.append(self._until_ready(plan, running))
+        self._until_linked()
 
     def stop(self) -> None:
         """Stop nodes, then brokers.  Signals wait meanwhile: a second Ctrl-C must not leave any."""
@@ -130,11 +143,9 @@ class Fabric:
         broker.start()
         return broker, BrokerUrl("mqtt", broker.host, broker.port)
 
-    def _start_node(
-        self, node: FabricNode, broker: Broker | None, url: BrokerUrl, folder: Path
-    ) -> RunningNode:
+    def _until_ready(self, plan: _Plan, running: RunningNode) -> RunningNode:
+        node = plan.node
         for attempt in range(1, START_ATTEMPTS + 1):
-            running = self._launch(node, broker, url, folder)
             try:
                 _wait_until_ready(running, self._ready_timeout_s)
             except NodeFailed:
@@ -144,29 +155,60 @@ class Fabric:
                     raise
             else:
                 return running
+            running = self._launch(plan)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _launch(
-        self, node: FabricNode, broker: Broker | None, url: BrokerUrl, folder: Path
-    ) -> RunningNode:
-        listen = _addresses(node)
-        node_file, log_file = folder / f"{node.id}.toml", folder / f"{node.id}.log"
-        node_file.write_text(_node_file(node.id, listen, url, self.config))
-        log_file.unlink(missing_ok=True)
-        process = launch(
-            Launch([sys.executable, "-m", "isthmus", "node", str(node_file)]), log_file
+    def _launch(self, plan: _Plan) -> RunningNode:
+        node, folder, broker = plan.node, plan.folder, plan.broker
+        listen = {
+            "mqtt": _with_port(node.mqtt),
+            "ws": _with_port(node.ws),
+            "admin": _with_port(node.admin),
+            "link": plan.links[node.id],
+        }
+        path, log_file = folder / f"{node.id}.toml", folder / f"{node.id}.log"
+        path.touch(mode=0o600)  # it may hold secrets
+        path.write_text(
+            node_file(
+                node,
+                listen,
+                plan.url,
+                self.config,
+                peers=[plan.links.get(peer) or Address.parse(peer) for peer in node.peers],
+                login=(broker.username, broker.password) if broker and broker.username else None,
+            )
         )
+        log_file.unlink(missing_ok=True)
+        process = launch(Launch([sys.executable, "-m", "isthmus", "node", str(path)]), log_file)
         self._exit.callback(end, process, self.config.limits.drain_s + 2.0)
         return RunningNode(
             id=node.id,
-            mqtt=listen["mqtt"],
-            ws=listen["ws"],
-            admin=listen["admin"],
-            broker_url=url,
+            **listen,
+            broker_url=plan.url,
             broker=broker,
             process=process,
             log_file=log_file,
         )
+
+    def _until_linked(self) -> None:
+        """Wait until every node reaches all that the file's links join it with."""
+        deadline = time.monotonic() + self._ready_timeout_s
+        nodes = {node.id: node for node in self.nodes}
+        for group in fabric_links(self.config).groups:
+            for name in group:
+                _wait_until_reaching(nodes[name], set(group) - {name}, deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a node is started with, as often as it takes."""
+
+    node: FabricNode
+    broker: Broker | None
+    url: BrokerUrl
+    folder: Path
+    links: Mapping[str, Address]
+    """Where the nodes of this fabric take links, by id."""
 
 
 def free_address(wanted: Address) -> Address:
@@ -181,12 +223,8 @@ def free_address(wanted: Address) -> Address:
     return wanted
 
 
-def _addresses(node: FabricNode) -> dict[str, Address]:
-    """The node's listeners, each with a port of its own."""
-    chosen: dict[str, Address] = {}
-    for name, wanted in (("mqtt", node.mqtt), ("ws", node.ws), ("admin", node.admin)):
-        chosen[name] = wanted if wanted.port else Address(wanted.host, free_port(wanted.host))
-    return chosen
+def _with_port(wanted: Address) -> Address:
+    return wanted if wanted.port else Address(wanted.host, free_port(wanted.host))
 
 
 def _chosen_kind(kind: str) -> str:
@@ -195,26 +233,6 @@ def _chosen_kind(kind: str) -> str:
     from isthmus.brokers import broker_class
 
     return "embedded" if broker_class("mosquitto").missing() else "mosquitto"
-
-
-def _node_file(
-    node_id: str, listen: dict[str, Address], url: BrokerUrl, fabric: FabricConfig
-) -> str:
-    """A node's file, as its operator would write it."""
-    tables: dict[str, dict[str, object]] = {
-        "node": {"id": node_id},
-        "listen": {name: str(address) for name, address in listen.items()},
-        "broker": {"url": str(url)},
-        "limits": fabric.limits.model_dump(),
-        "log": fabric.log.model_dump(),
-    }
-    lines: list[str] = []
-    for name, table in tables.items():
-        lines.append(f"[{name}]")
-        # A JSON string, number or boolean is also a TOML one.
-        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-        lines.append("")
-    return "\n".join(lines)
 
 
 def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:
@@ -234,6 +252,32 @@ def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:
     raise NodeFailed(node.id, f"not ready within {timeout_s:g} s: {reason}", node.log_tail())
 
 
+def _wait_until_reaching(node: RunningNode, others: set[str], deadline: float) -> None:
+    """Until active links lead from `node` to all the `others`."""
+    missing = others
+    problems = ""
+    while missing:
+        if node.process.poll() is not None:
+            raise node.death()
+        try:
+            fabric = fetch_status(node.admin).get("fabric", {})
+        except AdminError:
+            fabric = {}
+        missing = others - set(fabric.get("topology", {}).get("paths", {}))
+        problems = "; ".join(
+            f"{peer['address']}: {peer['problem']}"
+            for peer in fabric.get("peers", [])
+            if peer.get("problem")
+        )
+        if missing and time.monotonic() >= deadline:
+            why = f" ({problems})" if problems else ""
+            raise NodeFailed(
+                node.id, f"not linked with {', '.join(sorted(missing))}{why}", node.log_tail()
+            )
+        if missing:
+            time.sleep(POLL_S)
+
+
 def run_fabric(config: FabricConfig, for_s: float | None) -> int:
     """Start a fabric and keep it until Ctrl-C or for `for_s`; 1 if a node died meanwhile."""
     died = False
@@ -242,6 +286,7 @@ def run_fabric(config: FabricConfig, for_s: float | None) -> int:
             with Fabric(config) as fabric:
                 for node in fabric.nodes:
                     _print_node(node)
+                _print_links(config)
                 print("Ctrl-C ends the fabric." if for_s is None else f"Ends in {for_s:g} s.")
                 sys.stdout.flush()
                 deadline = None if for_s is None else time.monotonic() + for_s
@@ -257,11 +302,20 @@ def run_fabric(config: FabricConfig, for_s: float | None) -> int:
 
 def _print_node(node: RunningNode) -> None:
     print(
-        f"{node.id}: mqtt {node.mqtt}, ws {node.ws}, admin http://{node.admin}/, "
-        f"broker {node.broker_name} {node.broker_url}"
+        f"{node.id}: mqtt {node.mqtt}, ws {node.ws}, link {node.link}, "
+        f"admin http://{node.admin}/, broker {node.broker_name} {node.broker_url}"
     )
     if node.broker is not None and node.broker.username:
         print(f"  the broker asks clients for user {node.broker.username!r} and its password")
+
+
+def _print_links(config: FabricConfig) -> None:
+    links = fabric_links(config).links
+    if links:
+        shown = ", ".join(f"{one} - {other}" for one, other in links)
+        print(f"links: {shown}; algorithm {config.cooperation.algorithm}")
+    for note in notes(config):
+        print(f"note: {note}")
 
 
 @contextmanager

@@ -18,9 +18,12 @@ from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 
 from .observation import Message, Plain
 
-__all__ = ["LIBRARIES", "Client", "Connected", "Options", "library"]
+__all__ = ["ANSWER_S", "LIBRARIES", "Client", "Connected", "Options", "library"]
 
 LIBRARIES = ("paho", "gmqtt")
+
+ANSWER_S = 10.0
+"""For what every broker answers sooner or later, so that a busy machine makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,10 @@ class Client(ABC):
         with self._changed:
             return list(self.received)
 
+    def publishing_s(self, count: int) -> float:
+        """How long so many handshakes may take: brokers that write each to disk are slow."""
+        return self.options.patience_s + 0.1 * (count - 1)
+
     def wait_lost(self, timeout_s: float | None = None) -> str | None:
         """How the connection ended; None if it did not."""
         self._wait(lambda: self.lost is not None, timeout_s, until_lost=False)
@@ -140,8 +147,10 @@ class Client(ABC):
                 self.lost = how
             self._changed.notify_all()
 
-    def _await_acknowledgement(self, packet_id: int) -> tuple[int, ...] | None:
-        self._wait(lambda: packet_id in self._acknowledged, until_lost=True)
+    def _await_acknowledgement(
+        self, packet_id: int, timeout_s: float = ANSWER_S
+    ) -> tuple[int, ...] | None:
+        self._wait(lambda: packet_id in self._acknowledged, timeout_s, until_lost=True)
         with self._changed:
             return self._acknowledged.pop(packet_id, None)
 

@@ -21,7 +21,7 @@ from gmqtt.storage import PersistentStorage
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
 
-from .clients import Client, Connected, Options, plain_properties
+from .clients import ANSWER_S, Client, Connected, Options, plain_properties
 from .observation import Message, Plain
 
 __all__ = ["GmqttClient"]
@@ -36,12 +36,21 @@ _IRREGULAR = {
 }
 _NAMES = {spec.name: _IRREGULAR.get(spec.name, spec.name) for spec in PROPERTIES}
 _REPEATABLE = frozenset({"subscription_identifiers", "user_properties"})
+_WINDOW = 8  # it raises rather than wait when the broker's Receive Maximum is reached
 _NEVER = -2  # gmqtt takes -1 for "always", and for 0 still tries once
 
 
-@cache
+_starting = threading.Lock()
+
+
 def _loop() -> asyncio.AbstractEventLoop:
-    logging.getLogger("gmqtt").setLevel(logging.CRITICAL)
+    with _starting:  # the first clients come from several threads at once
+        return _start_loop()
+
+
+@cache
+def _start_loop() -> asyncio.AbstractEventLoop:
+    logging.getLogger("gmqtt").setLevel(logging.CRITICAL + 1)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="gmqtt", daemon=True).start()
     return loop
@@ -73,6 +82,7 @@ class GmqttClient(Client):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._storage = PersistentStorage()
+        self._ended = asyncio.Event()
         self._gmqtt = self._in_loop(self._create)
 
     def _create(self) -> Any:
@@ -118,15 +128,14 @@ class GmqttClient(Client):
         self, _client: Any, topic: str, payload: bytes, qos: int, properties: dict[str, Any]
     ) -> int:
         retain = bool(properties["retain"])
-        self._message_arrived(
-            Message(topic, bytes(payload), qos, retain, _from_gmqtt(properties))
-        )
+        self._message_arrived(Message(topic, bytes(payload), qos, retain, _from_gmqtt(properties)))
         return 0
 
     def _on_acknowledged(self, _client: Any, mid: int, codes: Any, _properties: Any = None) -> None:
         self._acknowledgement_arrived(mid, codes)
 
     def _on_disconnect(self, _client: Any, packet: Any, _error: Any = None) -> None:
+        self._ended.set()
         told = isinstance(packet, (bytes, bytearray)) and len(packet) > 0
         self._connection_ended(f"DISCONNECT 0x{packet[0]:02x}" if told else "closed")
 
@@ -139,7 +148,7 @@ class GmqttClient(Client):
                     self._gmqtt.connect(
                         "127.0.0.1", self.options.port, keepalive=60, version=self.options.level
                     ),
-                    self.options.patience_s,
+                    ANSWER_S,
                 )
             except MQTTConnectError as error:
                 return Connected(error._code)
@@ -179,22 +188,31 @@ class GmqttClient(Client):
         properties: Properties = NO_PROPERTIES,
     ) -> bool:
         async def send() -> bool:
-            for payload in payloads:
-                self._gmqtt.publish(topic, payload, qos, retain, **_to_gmqtt(properties))
-            try:
-                await asyncio.wait_for(self._storage.wait_empty(), self.options.patience_s)
-            except TimeoutError:
-                return False
+            for start in range(0, len(payloads), _WINDOW):
+                for payload in payloads[start : start + _WINDOW]:
+                    self._gmqtt.publish(topic, payload, qos, retain, **_to_gmqtt(properties))
+                await self._storage.wait_empty()
             return True
 
-        return self._run(send())
+        async def in_time() -> bool:
+            sending = asyncio.ensure_future(send())
+            ended = asyncio.ensure_future(self._ended.wait())
+            both = (sending, ended)
+            limit_s = self.publishing_s(len(payloads))
+            await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            completed = sending.done()
+            for task in both:
+                task.cancel()
+            return completed and sending.result()
+
+        return self._run(in_time())
 
     def disconnect(self, reason_code: int = 0) -> None:
         settings = {"reason_code": reason_code} if reason_code else {}
         self._run(self._gmqtt.disconnect(**settings))
 
     def drop(self) -> None:
-        self._in_loop(lambda: self._gmqtt._connection._transport.abort())
+        self._in_loop(self._gmqtt._connection._transport.abort)
         self.wait_lost()
 
     def close(self) -> None:

@@ -16,11 +16,12 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
 
-from .clients import Client, Connected, Options, plain_properties
+from .clients import ANSWER_S, Client, Connected, Options, plain_properties
 from .observation import Message, Plain
 
 __all__ = ["PahoClient"]
 
+_WINDOW = 8  # it does not look at the broker's Receive Maximum, and HiveMQ's is 10
 _IRREGULAR = {
     "subscription_identifiers": "SubscriptionIdentifier",
     "user_properties": "UserProperty",
@@ -32,7 +33,7 @@ _NAMES = {
 
 
 def _to_paho(properties: Properties, carrier: int) -> PahoProperties:
-    result = PahoProperties(carrier)
+    result = PahoProperties(carrier)  # type: ignore[no-untyped-call]
     for name, paho_name in _NAMES.items():
         value = getattr(properties, name)
         if value is not None and value != ():
@@ -70,6 +71,7 @@ class PahoClient(Client):
             protocol=paho.MQTTv5 if self._v5 else paho.MQTTv311,
             reconnect_on_failure=False,
         )
+        self._paho.max_inflight_messages_set(_WINDOW)
         if options.username is not None:
             self._paho.username_pw_set(options.username, options.password)
         if options.will is not None:
@@ -91,7 +93,7 @@ class PahoClient(Client):
     def _on_message(self, _c: Any, _u: Any, message: paho.MQTTMessage) -> None:
         properties = _from_paho(message.properties)
         self._message_arrived(
-            Message(message.topic, message.payload, message.qos, message.retain, properties)
+            Message(message.topic, bytes(message.payload), message.qos, message.retain, properties)
         )
 
     def _on_subscribe(self, _c: Any, _u: Any, mid: int, codes: Any, _p: Any) -> None:
@@ -113,7 +115,7 @@ class PahoClient(Client):
             settings["properties"] = _to_paho(self.options.properties, PacketTypes.CONNECT)
         self._paho.connect("127.0.0.1", self.options.port, keepalive=60, **settings)
         self._paho.loop_start()
-        self._wait(lambda: self._connack is not None, until_lost=True)
+        self._wait(lambda: self._connack is not None, ANSWER_S, until_lost=True)
         return self._connack or Connected(-1)
 
     def subscribe(
@@ -129,7 +131,7 @@ class PahoClient(Client):
                 )
                 for each in subscriptions
             ]
-            properties = PahoProperties(PacketTypes.SUBSCRIBE)
+            properties = PahoProperties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
             if identifier is not None:
                 properties.SubscriptionIdentifier = identifier
             _, mid = self._paho.subscribe(options, properties=properties)
@@ -153,7 +155,9 @@ class PahoClient(Client):
         mids = [
             self._paho.publish(topic, payload, qos, retain, converted).mid for payload in payloads
         ]
-        return all(self._await_acknowledgement(mid) is not None for mid in mids)
+        # The first to stay out ends it.
+        limit_s = self.publishing_s(len(payloads))
+        return all(self._await_acknowledgement(mid, limit_s) is not None for mid in mids)
 
     def disconnect(self, reason_code: int = 0) -> None:
         code = PahoReasonCode(PacketTypes.DISCONNECT, identifier=reason_code) if self._v5 else None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 __all__ = ["Message", "Observation", "Plain", "Seen", "Stopped"]
 
-Plain: TypeAlias = "str | int | bool | None | tuple[Plain, ...]"
+Plain: TypeAlias = "str | int | bool | tuple[Plain, ...] | None"
 Seen: TypeAlias = Mapping[str, Plain]
 
 

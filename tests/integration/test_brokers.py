@@ -16,6 +16,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -120,6 +121,19 @@ def test_it_does_not_speak_what_it_does_not_claim(
     broker = shared_broker(name)
     assert connect_answer(broker.host, broker.port, level=level, timeout_s=10) != 0
     assert broker.running
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_listens_on_loopback_only(shared_broker: SharedBroker, name: str) -> None:
+    broker = shared_broker(name)
+    listening = {
+        (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
+        for pid in broker.process_ids()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert (broker.host, broker.port) in listening
+    assert {host for host, _ in listening} <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize("name", names())

@@ -129,14 +129,20 @@ def test_client_certificates_are_demanded(
         stranger = Authority(tmp_path, "Other CA").issue("stranger")
         context = ssl.create_default_context(cafile=str(authority.cert))
         context.load_cert_chain(stranger.cert, stranger.key)
-        with (
-            pytest.raises((ssl.SSLError, ConnectionError)),  # TLS 1.3 tells at the first read
-            socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
-            context.wrap_socket(raw, server_hostname="127.0.0.1") as sock,
-        ):
-            sock.sendall(encode(Connect("stranger"), 5))
-            if not sock.recv(100):
-                raise ConnectionError("closed")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            first_answer(port, context)
+
+
+def first_answer(port: int, context: ssl.SSLContext) -> bytes:
+    """What a CONNECT over TLS is answered with; TLS 1.3 tells of a refusal at the first read."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as sock,
+    ):
+        sock.sendall(encode(Connect("stranger"), 5))
+        if not (answer := sock.recv(100)):
+            raise ConnectionError("closed")
+        return answer
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "untrusted"])

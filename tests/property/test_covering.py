@@ -56,12 +56,14 @@ def test_union_covering_agrees_on_every_small_set() -> None:
                 assert held.covers(b) == any(covers(a, b) for a in members), (members, b)
 
 
+@settings(deadline=None)
 @given(st.lists(either_filters, max_size=8), either_filters)
 def test_covering_by_sets(members: list[str], b: str) -> None:
     assert union_covers(members, b) == contains(mask_of_all(members), mask(b))
     assert CoveringSet(members).covers(b) == any(contains(mask(a), mask(b)) for a in members)
 
 
+@settings(deadline=None)
 @given(st.lists(either_filters, max_size=12), either_filters)
 def test_the_largest_members(members: list[str], within: str) -> None:
     largest = {normal_form(topic_filter) for topic_filter in naive_maximal(members)}
@@ -72,6 +74,7 @@ def test_the_largest_members(members: list[str], within: str) -> None:
     assert sorted(inside) == sorted(f for f in largest if contains(mask(within), mask(f)))
 
 
+@settings(deadline=None)
 @given(st.data(), topic_names)
 def test_who_covers_matches_too(data: st.DataObject, topic: str) -> None:
     a = data.draw(filters_for(topic))

@@ -40,6 +40,7 @@ def leaves_below(index: FilterIndex[int]) -> int:
     return walk(index._root)
 
 
+@settings(deadline=None)
 @given(st.data(), topic_names)
 def test_filters_like_the_topic(data: st.DataObject, topic: str) -> None:
     topic_filters = data.draw(st.lists(filters_for(topic), max_size=10, unique=True))

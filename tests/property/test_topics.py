@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import RemoteProtocolError
@@ -34,6 +34,7 @@ def test_matching_agrees_on_every_small_filter_and_name() -> None:
             assert matches(topic_filter, topic) == expected, (topic_filter, topic)
 
 
+@settings(deadline=None)
 @given(st.data(), topic_names)
 def test_matching_agrees_on_long_names(data: st.DataObject, topic: str) -> None:
     topic_filter = data.draw(filters_for(topic))
@@ -41,6 +42,7 @@ def test_matching_agrees_on_long_names(data: st.DataObject, topic: str) -> None:
     assert matches(topic_filter, topic) == by_regular_expression(topic_filter, topic)
 
 
+@settings(deadline=None)
 @given(topic_names)
 def test_a_valid_name_is_a_filter_that_matches_itself(topic: str) -> None:
     check_topic_name(topic)
@@ -48,6 +50,7 @@ def test_a_valid_name_is_a_filter_that_matches_itself(topic: str) -> None:
     assert matches("#", topic) == (topic[0] != "$")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=12))
 @example(b"\xef\xbb\xbf")
 def test_the_quick_check_says_what_the_slow_one_says(raw: bytes) -> None:
@@ -72,11 +75,13 @@ def _is_valid_filter(text: str) -> bool:
     return True
 
 
+@settings(deadline=None)
 @given(st.text("ab/+#$\0", max_size=7))
 def test_validity_of_filters(text: str) -> None:
     assert _is_accepted_filter(text) == _is_valid_filter(text)
 
 
+@settings(deadline=None)
 @given(st.text("ab/+#", max_size=4), st.text("ab/+#", max_size=5))
 def test_validity_of_shared_subscriptions(share_name: str, shared: str) -> None:
     text = f"$share/{share_name}/{shared}"

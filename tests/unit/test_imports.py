@@ -16,9 +16,13 @@ ROOT = Path(isthmus.__file__).parent
 ALLOWED = {
     "mqtt": {"errors", "mqtt"},
     "brokers": {"errors", "brokers"},
+    "cooperation": {"errors", "mqtt", "cooperation"},
+    "exchange": {"errors", "mqtt", "cooperation", "exchange"},
     "node": {
         "errors",
         "mqtt",
+        "cooperation",
+        "exchange",
         "node",
         "config",
         "addresses",
@@ -44,6 +48,23 @@ def imported(file: Path) -> set[str]:
 def test_imports_point_inwards(package: str) -> None:
     for file in sorted((ROOT / package).rglob("*.py")):
         assert imported(file) <= ALLOWED[package], file
+
+
+FORBIDDEN = {"asyncio", "socket", "time", "threading", "selectors", "uvloop", "datetime"}
+
+
+@pytest.mark.parametrize("package", ["cooperation", "exchange", "mqtt"])
+def test_no_io_no_clock_no_global_randomness_inside_the_core(package: str) -> None:
+    for file in sorted((ROOT / package).rglob("*.py")):
+        for item in ast.walk(ast.parse(file.read_text())):
+            if isinstance(item, ast.Import):
+                names = {alias.name.split(".")[0] for alias in item.names}
+                assert not names & FORBIDDEN, file
+            elif isinstance(item, ast.ImportFrom):
+                assert (item.module or "").split(".")[0] not in FORBIDDEN, file
+            elif isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name):
+                # `random.Random` as a type is fine, `random.random()` is the global generator.
+                assert item.value.id != "random" or item.attr == "Random", file
 
 
 def test_starting_a_node_imports_nothing_heavy() -> None:

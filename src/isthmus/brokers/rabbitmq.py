@@ -93,9 +93,7 @@ class RabbitMQ(Broker):
             "ERL_EPMD_ADDRESS": self.host,
             "RABBITMQ_NODENAME": f"isthmus{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none"
-            ),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),

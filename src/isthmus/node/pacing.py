@@ -26,11 +26,9 @@ SAMPLE_S = 0.02
 class Pacer:
     """Ends each busy turn of the event loop with a rest, if the rate calls for it."""
 
-    __slots__ = ("_counters", "_loop", "_packets", "_resting", "_rest_s", "_since_s", "armed")
+    __slots__ = ("_counters", "_loop", "_packets", "_rest_s", "_resting", "_since_s", "armed")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, counters: Counters, rest_s: float
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, rest_s: float) -> None:
         self._loop = loop
         self._counters = counters
         self._rest_s = rest_s

@@ -20,19 +20,23 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import MalformedPacket, ProtocolError, RemoteProtocolError
+from isthmus.exchange.clients import Client
+from isthmus.exchange.message import from_publish
+from isthmus.exchange.routes import decode_topic
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, body_offset, frame_length, scan
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
+from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_properties import check_publish_properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from isthmus.node.session import Session, SessionStatus
+from isthmus.node.session import Session, SessionStatus, peer_name
 
 if TYPE_CHECKING:
     from isthmus.node.runtime import Node
@@ -43,9 +47,11 @@ WHOLE_PACKET_BYTES = 65_536
 
 _CONNECT = 0x10
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_SUBACK, _UNSUBACK = 0x90, 0xB0
 _PINGREQ = 0xC0
 _DISCONNECT = 0xE0
 _SHORT_ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
+_ANSWERED = frozenset((8, 10))  # SUBSCRIBE, UNSUBSCRIBE
 _FROM_SERVER_ONLY = frozenset((0, 2, 9, 11, 13))  # reserved, CONNACK, SUBACK, UNSUBACK, PINGRESP
 
 
@@ -54,10 +60,13 @@ class ClientSession(Session):
 
     __slots__ = (
         "aliases",
+        "awaited",
         "buffer",
         "connect_frame",
         "connected",
         "disconnected",
+        "handle",
+        "held",
         "max_packet_bytes",
         "node",
         "peer",
@@ -81,6 +90,12 @@ class ClientSession(Session):
         """The client said DISCONNECT: nothing more may come from it."""
         self.refused = False
         self.aliases: dict[int, bytes] | None = None
+        self.handle: Client | None = None
+        """What the exchange knows it by, once the broker's session stands."""
+        self.awaited = 0
+        """SUBSCRIBEs and UNSUBSCRIBEs that the broker has not answered."""
+        self.held = False
+        """Reading is on hold because a link is congested."""
         self.peer = ""
         self.timer: asyncio.TimerHandle | None = None
 
@@ -88,7 +103,7 @@ class ClientSession(Session):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, self.node.limits.buffer_bytes)
-        self.peer = _peer_name(self.wire.get_extra_info("peername"))
+        self.peer = peer_name(self.wire.get_extra_info("peername"))
         if not self.node.admit(self):
             self.wire.abort()
             return
@@ -103,6 +118,9 @@ class ClientSession(Session):
         if self.paired is not None:
             self.paired.close()
             self.paired = None
+        if self.handle is not None:
+            self.node.exchange.client_closed(self.handle, unexpected=not self.disconnected)
+            self.handle = None
         self.node.client_gone(self, exc)
 
     def _connect_timed_out(self) -> None:
@@ -194,6 +212,9 @@ class ClientSession(Session):
     def broker_connected(self, broker: BrokerSession) -> None:
         """The broker's session stands: send it the CONNECT and whatever waited."""
         self.paired = broker
+        exchange = self.node.exchange
+        self.handle = exchange.client_opened(self.connected.client_id if self.connected else "")
+        exchange.client_packet(self.handle, PacketType.CONNECT, self.connect_frame)
         broker.wire.write(self.connect_frame)
         self.connect_frame = b""
         self.release_reading()
@@ -203,8 +224,8 @@ class ClientSession(Session):
 
     def _relay(self, data: bytes, offsets: Sequence[int]) -> None:
         """Check the whole frames in `data`, send them to the broker, keep the rest."""
-        node = self.node
-        routes = node.routes
+        routes = self.node.exchange.client_routes
+        inspects = self.node.exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
         publishes = 0
         whole = start = 0
@@ -224,7 +245,8 @@ class ClientSession(Session):
                         topic = self._check_properties(data, topic, topic_end, stop)
                     elif head & 0x0E == 0x08:
                         raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
-                    routes[topic]
+                    if routes[topic].neighbors or head & 0x01 or inspects:
+                        self._to_fabric(data[start:stop], topic)
                     publishes += 1
                 else:
                     self._check_other(head, data, start, stop)
@@ -309,7 +331,7 @@ class ClientSession(Session):
         if self.aliases is None:
             self.aliases = {}
         if topic:
-            self.node.routes[topic]  # valid, or it would be remembered for what follows
+            decode_topic(topic)  # valid, or it would be remembered for what follows
             self.aliases[alias] = topic
             return topic
         known = self.aliases.get(alias)
@@ -325,6 +347,8 @@ class ClientSession(Session):
         if head in _SHORT_ACKS and stop - start == 4:
             if not (data[start + 2] or data[start + 3]):
                 raise RemoteProtocolError("packet identifier 0", section="MQTT-2.2.1-3")
+            if head == _PUBREL and self.handle is not None:
+                self.handle.unreleased.discard(data[start + 2] << 8 | data[start + 3])
             return
         if head == _PINGREQ and stop - start == 2:
             return
@@ -335,9 +359,43 @@ class ClientSession(Session):
             )
         if kind == _CONNECT >> 4:
             raise RemoteProtocolError("a second CONNECT", section="MQTT-3.1.0-2")
-        decode(data[start:stop], self.protocol_level)
+        frame = data[start:stop]
+        decode(frame, self.protocol_level)
         if kind == _DISCONNECT >> 4:
             self.disconnected = True
+        elif kind in _ANSWERED:
+            self.awaited += 1
+        if self.handle is not None:
+            self.node.exchange.client_packet(self.handle, PacketType(kind), frame)
+
+    # ---- what goes to other nodes --------------------------------------------------------
+
+    def _to_fabric(self, frame: bytes, topic: bytes) -> None:
+        """Hand a PUBLISH to the exchange as well; the broker gets it in any case."""
+        exchange = self.node.exchange
+        message = from_publish(
+            frame, self.protocol_level, topic, exchange.node_id, self.node.loop.time()
+        )
+        if message.qos == 2 and self.handle is not None:
+            pos = body_offset(frame, 0)
+            pos += 2 + int.from_bytes(frame[pos : pos + 2])
+            packet_id = int.from_bytes(frame[pos : pos + 2])
+            if packet_id in self.handle.unreleased:
+                return  # sent again, and passed on before [MQTT-4.3.3-10]
+            self.handle.unreleased.add(packet_id)
+        exchange.client_publish(message, self._hold_for_link)
+
+    def _hold_for_link(self) -> Callable[[], None]:
+        """A link is congested: stop reading from this client until it is not."""
+        if self.held:
+            return _nothing
+        self.held = True
+        self.hold_reading()
+        return self._link_has_room
+
+    def _link_has_room(self) -> None:
+        self.held = False
+        self.release_reading()
 
     # ---- ends ----------------------------------------------------------------------------
 
@@ -441,6 +499,8 @@ class BrokerSession(Session):
             self._first_answer(data, offsets[-1])
         whole = offsets[-1]
         counters.broker_packets += len(offsets) - 1
+        if client.awaited:
+            self._find_answers(data, offsets, client)
         if whole == len(data):
             client.wire.write(data)
             return
@@ -452,16 +512,33 @@ class BrokerSession(Session):
             client.wire.write(data[:whole])
         self.buffer.keep(data[whole:])
 
+    def _find_answers(self, data: bytes, offsets: Sequence[int], client: ClientSession) -> None:
+        """Show the exchange the SUBACKs and UNSUBACKs that the client waits for."""
+        for start, stop in pairwise(offsets):
+            if data[start] in (_SUBACK, _UNSUBACK):
+                client.awaited -= 1
+                self._show(client, data[start:stop])
+
+    def _show(self, client: ClientSession, frame: bytes) -> None:
+        if client.handle is None:
+            return
+        try:
+            self.node.exchange.broker_packet(client.handle, PacketType(frame[0] >> 4), frame)
+        except ProtocolError as error:
+            self.node.broker_misbehaved(client, error)
+
     def _first_answer(self, data: bytes, whole: int) -> None:
         """Read the CONNACK for what it grants; a v5 AUTH may come before it."""
         client = self.paired
         if not whole or client is None or data[0] & 0xF0 != 0x20:
             return
+        frame = data[: frame_length(data, 0)]
         try:
-            connack = decode(data[: frame_length(data, 0)], client.protocol_level)
+            connack = decode(frame, client.protocol_level)
         except ProtocolError as error:
             self.node.broker_misbehaved(client, error)
             return
+        self._show(client, frame)
         if isinstance(connack, ConnAck) and connack.reason_code == 0:
             self.answered = True
             self.topic_alias_maximum = connack.properties.topic_alias_maximum or 0
@@ -478,16 +555,13 @@ class BrokerSession(Session):
         self.paired = None
 
 
+def _nothing() -> None:
+    """Somebody else will let the client go on."""
+
+
 _RETURN_CODES = {
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION,
     ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.QUOTA_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
 }
 """MQTT 3.1.1 §3.2.2.3 for what the node itself refuses; the broker's own come from the broker."""
-
-
-def _peer_name(peername: object) -> str:
-    if isinstance(peername, tuple) and len(peername) >= 2:
-        host, port = peername[0], peername[1]
-        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-    return str(peername)

@@ -13,6 +13,7 @@ import asyncio
 import os
 import resource
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,17 +22,21 @@ from typing import Any
 from isthmus import __version__
 from isthmus.addresses import Address
 from isthmus.config import NodeConfig
-from isthmus.errors import ProtocolError
+from isthmus.cooperation.registry import load
+from isthmus.errors import ConfigError, ConfigMistake, ProtocolError
+from isthmus.exchange.exchange import Exchange, ExchangeSettings
+from isthmus.exchange.links import LinkSettings
 from isthmus.logs import configure, get_logger
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.admin import AdminServer
 from isthmus.node.counters import Counters
-from isthmus.node.forwarding import ForwardingTable
+from isthmus.node.host import NodeHost
+from isthmus.node.link_io import LinkChannel
 from isthmus.node.pacing import Pacer
 from isthmus.node.relay import BrokerSession, ClientSession
-from isthmus.node.session import Session, SessionStatus
-from isthmus.node.tls import client_context
+from isthmus.node.session import SessionStatus
+from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.upstream import Upstream
 
 __all__ = ["Node", "run"]
@@ -40,6 +45,7 @@ WAITING_ROOM = 64
 """Connections over the limit that are still told so in a CONNACK; further ones are just closed."""
 
 LISTEN_BACKLOG = 4096
+LINK_OVERHEAD_BYTES = 4096
 SPARE_FILES = 64
 QUIET_S = 0.1
 MAX_LISTED_CLIENTS = 100
@@ -54,7 +60,8 @@ class Node:
         self.config = config
         self.limits = config.limits
         self.counters = Counters()
-        self.routes = ForwardingTable(_nowhere)
+        self.broker_level = 5
+        """What the node's own sessions speak with the broker; 4 once it is known to be older."""
         self.addresses: dict[str, tuple[str, int]] = {}
         self.pending_bytes = 0
         self.status_name = "stopped"
@@ -67,19 +74,26 @@ class Node:
         self.loop: asyncio.AbstractEventLoop
         self.pacer: Pacer
         self.upstream: Upstream
+        self.exchange: Exchange
+        self._host: NodeHost
 
     # ---- life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind every listener; raises `OSError` naming the address that is taken."""
         self.loop = asyncio.get_running_loop()
-        import os
-        self.pacer = Pacer(self.loop, self.counters, float(os.environ.get("REST","0.001")))
+        self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
         self.upstream = Upstream(self.config)
+        link_tls = link_contexts(self.config.link.tls)
+        self._host = NodeHost(self, link_tls[1] if link_tls else None)
+        self.exchange = self._make_exchange()
         self._max_clients = _clients_within_file_limit(self.limits.clients)
         try:
-            await self._listen()
+            await self._listen(link_tls[0] if link_tls else None)
             await self.upstream.start()
+            self.exchange.start()
+            for peer in self.config.peer:
+                self.exchange.add_peer(str(peer.address), peer.sessions, peer.qos)
         except BaseException:
             await self._close_listeners()
             raise
@@ -92,7 +106,29 @@ class Node:
             **{name: str(Address(*address)) for name, address in self.addresses.items()},
         )
 
-    async def _listen(self) -> None:
+    def _make_exchange(self) -> Exchange:
+        cooperation, link = self.config.cooperation, self.config.link
+        settings = ExchangeSettings(
+            node_id=self.config.node.id,
+            algorithm=cooperation.algorithm,
+            options=cooperation.options,
+            link=LinkSettings(
+                qos=link.qos,
+                sessions=link.sessions,
+                round_robin=link.spread == "round-robin",
+                dead_after_s=link.dead_after_s,
+                hold_s=link.hold_s,
+                queue_bytes=link.queue_bytes,
+                max_packet_bytes=self.limits.packet_bytes + LINK_OVERHEAD_BYTES,
+                secret=link.secret_bytes(),
+            ),
+        )
+        try:
+            return Exchange(self._host, settings, load(cooperation.algorithm))
+        except ValueError as error:
+            raise ConfigError([ConfigMistake("", f"cooperation.{error}", "")]) from error
+
+    async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
         listen = self.config.listen
         plain = partial(ClientSession, self)
         context = client_context(self.config.tls) if listen.mqtts or listen.wss else None
@@ -107,6 +143,10 @@ class Node:
                 if address is not None:
                     factory = partial(WebSocketServerSide, partial(plain, name), self.limits)
                     await self._serve(name, address, factory, context if name == "wss" else None)
+        if listen.link is not None:
+            links = self.exchange.links
+            accept = partial(LinkChannel, links, links.accepted)
+            await self._serve("link", listen.link, accept, link_tls)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin)
             await self._admin.start()
@@ -144,13 +184,20 @@ class Node:
         for client in list(self._clients):
             client.hold_reading()
         await self._answers_came(deadline)
+        self.exchange.stop_clients()
+        while self.exchange.unacknowledged() and self.loop.time() < deadline - 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         for client in list(self._clients):
             client.shut_down()
-        await self._until(lambda: not self._clients, deadline)
+        while self._clients and self.loop.time() < deadline:  # noqa: ASYNC110 - with a deadline
+            await asyncio.sleep(0.01)
         for client in list(self._clients):
             client.wire.abort()
         for task in self._opening:
             task.cancel()
+        self.exchange.stop()
+        self._host.close()
+        await asyncio.sleep(0)  # the goodbyes are written at the end of a turn
         await self.upstream.stop()
         await self._close_listeners()
         self.status_name = "stopped"
@@ -163,10 +210,6 @@ class Node:
         if self._admin is not None:
             await self._admin.stop()
             self._admin = None
-
-    async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
-        while not condition() and self.loop.time() < deadline:
-            await asyncio.sleep(min(QUIET_S, max(0.0, deadline - self.loop.time())))
 
     async def _answers_came(self, deadline: float) -> None:
         """Wait until the broker has sent nothing for `QUIET_S`."""
@@ -255,6 +298,16 @@ class Node:
         self.counters.refusals["broker-protocol-error"] += 1
         log.warning("broker sent bad bytes", peer=client.peer, detail=str(error))
 
+    # ---- neighbours ----------------------------------------------------------------------
+
+    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
+        """Keep up a link to the node at `address` from now on."""
+        self.exchange.add_peer(address, sessions, qos)
+
+    def remove_peer(self, name: str) -> bool:
+        """Remove a neighbour by its id or address; False if there is none of that name."""
+        return self.exchange.remove_peer(name)
+
     # ---- what it tells -------------------------------------------------------------------
 
     @property
@@ -286,15 +339,11 @@ class Node:
                 "pending_bytes": self.pending_bytes,
                 "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
             },
-            "routes": {"topics": len(self.routes)},
+            "routes": {"topics": len(self.exchange.client_routes)},
+            "fabric": self.exchange.status(),
             "counters": self.counters.totals(),
             "refusals": dict(self.counters.refusals),
         }
-
-
-def _nowhere(_topic: str) -> tuple[Session, ...]:
-    """A node alone forwards to its local broker only."""
-    return ()
 
 
 def _describe(client: ClientSession) -> dict[str, Any]:

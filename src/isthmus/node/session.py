@@ -14,22 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from enum import Enum
 from typing import Protocol
 
-__all__ = ["Session", "SessionStatus", "Wire"]
+from isthmus.cooperation.api import SessionStatus
+
+__all__ = ["Session", "SessionStatus", "Wire", "peer_name"]
 
 KEEPALIVE_IDLE_S = 60
 KEEPALIVE_INTERVAL_S = 15
 KEEPALIVE_PROBES = 4
-
-
-class SessionStatus(Enum):
-    """ILDM Fig. 5 (a)."""
-
-    CLOSED = "closed"
-    ESTABLISHED = "established"
-    TERMINATING = "terminating"
 
 
 class Wire(Protocol):
@@ -124,3 +117,11 @@ def _probe_when_idle(sock: object) -> None:
         view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     finally:
         view.detach()
+
+
+def peer_name(peername: object) -> str:
+    """A socket's peer for people."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        host, port = peername[0], peername[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(peername)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from isthmus.config import BrokerTls, Tls
+from isthmus.config import BrokerTls, LinkTls, Tls
 from isthmus.errors import ConfigError, ConfigMistake
 
-__all__ = ["broker_context", "client_context"]
+__all__ = ["broker_context", "client_context", "link_contexts"]
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
@@ -38,6 +38,25 @@ def broker_context(tls: BrokerTls) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def link_contexts(tls: LinkTls) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
+    """For accepting and for dialling links; both ends must show a certificate of the same CA.
+
+    Who dials a node checks the CA and not the address: nodes move, and the greeting tells ids.
+    """
+    if tls.ca is None:
+        return None
+    contexts = []
+    for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+        context = ssl.SSLContext(side)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_cert(context, "link.tls.cert", tls.cert, tls.key)
+        _load_ca(context, "link.tls.ca", tls.ca)
+        contexts.append(context)
+    return contexts[0], contexts[1]
 
 
 def _load_cert(context: ssl.SSLContext, key: str, cert: Path | None, private: Path | None) -> None:

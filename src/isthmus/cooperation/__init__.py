@@ -1,0 +1,1 @@
+"""Cooperation algorithms and the API they are written against."""

@@ -1,0 +1,229 @@
+"""The plug-in API: what a cooperation algorithm is told, and what it can do.
+
+The interworking paper gives a node five components (ILDM §2.2, Table 1).  Here they are:
+
+    session manager    Port.create_session, close_session, send_message, get_paired_session
+    message listener   CooperationAlgorithm.mqtt_message_arrived
+    event listener     on_tcp_down, on_recv_failure
+    status listener    on_session_established, on_session_closed,
+                       on_node_stop, on_node_add, on_node_remove
+    message generator  Port.create_mqtt_message
+
+and beside them timers, a clock and a random generator, so that an algorithm needs nothing else: no
+event loop, socket, thread, `time` or global `random`.  The port has two implementations, the
+asyncio node and the exact simulator, and the very same algorithm object runs behind both.
+
+An algorithm decides; it does not carry.  For each topic (and the session a message came from) the
+node asks `route` once and remembers the answer until the algorithm calls `Port.routes_changed`.
+
+A session with a neighbour is the *link*, whatever TCP connections it is made of at the moment:
+
+    ESTABLISHED ──on_tcp_down──▶ (kept for a while) ──on_session_established──▶ ESTABLISHED
+                                        └──hold time over──▶ on_session_closed
+
+While a link is down but kept, the node queues what `route` sends there, so an algorithm should not
+forget what it knows of that neighbour before `on_session_closed`.
+
+Statuses are those of ILDM Fig. 5.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from isthmus.mqtt.packets import Packet
+from isthmus.mqtt.primitives import PacketType
+
+__all__ = [
+    "CooperationAlgorithm",
+    "NodeStatus",
+    "Port",
+    "Route",
+    "SessionInfo",
+    "SessionKind",
+    "SessionStatus",
+]
+
+
+class SessionStatus(Enum):
+    """ILDM Fig. 5 (a)."""
+
+    CLOSED = "closed"
+    ESTABLISHED = "established"
+    TERMINATING = "terminating"
+
+
+class NodeStatus(Enum):
+    """ILDM Fig. 5 (b)."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    ILDM_ADDING = "adding"
+    ILDM_REMOVING = "removing"
+
+
+class SessionKind(Enum):
+    """Who is at the other end."""
+
+    LOCAL_CLIENT = "client"
+    LOCAL_BROKER = "broker"
+    NEIGHBOR = "neighbor"
+
+
+@dataclass(eq=False, slots=True)
+class SessionInfo:
+    """A session as an algorithm sees it: one object for the whole life of the session."""
+
+    id: int
+    kind: SessionKind
+    peer: str
+    """A client's id, a neighbour's node id; empty where it is not known yet."""
+    status: SessionStatus = SessionStatus.CLOSED
+    address: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message goes next."""
+
+    neighbors: tuple[SessionInfo, ...] = ()
+    to_local_broker: bool = False
+    """For a message from a neighbour; a local client's message has reached the broker anyway."""
+
+
+class Port(Protocol):
+    """What an algorithm can do.  Nothing here blocks, and no hook is called from within a call."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    def create_session(self, address: str) -> SessionInfo:
+        """Begin a link to the node at `address`; it is kept up until it is closed."""
+        ...
+
+    def close_session(self, session: SessionInfo) -> None:
+        """End a session in an orderly way; `on_session_closed` follows."""
+        ...
+
+    def send_message(self, session: SessionInfo, message: bytes) -> bool:
+        """Send a control packet; False if the session is not established.
+
+        Control packets between two ends of an established link arrive once and in order.
+        """
+        ...
+
+    def get_paired_session(self, session: SessionInfo) -> SessionInfo | None:
+        """The broker's session of a local client, and the other way round."""
+        ...
+
+    def create_mqtt_message(self, packet: Packet) -> bytes:
+        """The bytes of a packet, in MQTT 5's format, which is what links speak."""
+        ...
+
+    def routes_changed(self, filters: Iterable[str] | None = None) -> None:
+        """Forget remembered routes of topics that `filters` match; all of them without."""
+        ...
+
+    def set_timer(self, delay_s: float, key: Hashable) -> None:
+        """Call `on_timer(key)` after `delay_s`; a timer of the same key is replaced."""
+        ...
+
+    def cancel_timer(self, key: Hashable) -> None: ...
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    def load_state(self) -> bytes | None:
+        """What `save_state` kept last, also before a restart; None if there is nothing."""
+        ...
+
+    def save_state(self, state: bytes) -> None:
+        """Keep `state` over restarts, if the node has a place for it (`state_dir`)."""
+        ...
+
+
+class CooperationAlgorithm:
+    """Base of every algorithm.  Each hook does nothing unless it is overridden."""
+
+    name: ClassVar[str]
+    """How the configuration calls it."""
+
+    inspects_publishes: ClassVar[bool] = False
+    """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
+
+    def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+        """`options` are the algorithm's own keys of ``[cooperation]``.
+
+        Raise `ValueError` naming the key for an option that is wrong or unknown.
+        """
+        if options:
+            raise ValueError(f"{sorted(options)[0]}: algorithm {self.name!r} has no such option")
+        self.port = port
+
+    # ---- data plane ----
+
+    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+        """Where a message on `topic` goes that came from `arrived_on`."""
+        return Route()
+
+    # ---- message listener ----
+
+    def mqtt_message_arrived(
+        self, session: SessionInfo, packet_type: PacketType, message: bytes
+    ) -> bool:
+        """A packet came: from a local client, the local broker or a neighbour.
+
+        Packets of clients and brokers are encoded at the client's protocol level, neighbours' at 5.
+        PINGs and acknowledgements of publishes are not shown.  Return False to keep a client's
+        PUBLISH from going any further; anything else is only told.
+        """
+        return True
+
+    # ---- event listener ----
+
+    def on_tcp_down(self, session: SessionInfo) -> None:
+        """A connection was lost unexpectedly."""
+
+    def on_recv_failure(self, session: SessionInfo, error: Exception) -> None:
+        """What came on a session could not be understood; the session is being closed."""
+
+    # ---- status listener ----
+
+    def on_session_established(self, session: SessionInfo) -> None:
+        """`session` can be used; for a link that was down: again."""
+
+    def on_session_closed(self, session: SessionInfo) -> None:
+        """`session` is gone for good."""
+
+    def on_node_start(self) -> None:
+        """The node runs: all hooks may be called from now on."""
+
+    def on_node_stop(self) -> None:
+        """The node is about to stop."""
+
+    def on_node_add(self, address: str) -> None:
+        """A neighbour is to be added (configuration or operator)."""
+        self.port.create_session(address)
+
+    def on_node_remove(self, session: SessionInfo) -> None:
+        """A neighbour is to be removed."""
+        self.port.close_session(session)
+
+    # ---- timers ----
+
+    def on_timer(self, key: Hashable) -> None:
+        """A timer that was set has run out."""
+
+    # ---- what people see ----
+
+    def status(self) -> dict[str, object]:
+        """JSON-able facts for `isthmus status`."""
+        return {}

@@ -1,0 +1,54 @@
+"""PF, publication flooding: every message goes to every broker (ILDM §3.1).
+
+A PUBLISH goes to all neighbours but the one it came from, and to the local broker if a neighbour
+sent it.  In a tree of nodes each broker thus gets each message once.  There is no state beyond the
+list of neighbours, so adding and removing one is all there is to §4.4.
+
+A neighbour counts until its session is closed, also while its link is down: the node queues for it.
+
+Departure from the paper: topics that start with ``$`` stay where they are.  They belong to one
+server [MQTT-4.7.2-1], and ``$isthmus/`` is the links' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isthmus.cooperation.api import (
+    CooperationAlgorithm,
+    Port,
+    Route,
+    SessionInfo,
+    SessionKind,
+)
+
+__all__ = ["PublicationFlooding"]
+
+
+class PublicationFlooding(CooperationAlgorithm):
+    """Every PUBLISH to every neighbour and every broker, once."""
+
+    name = "pf"
+
+    def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+        super().__init__(port, options)
+        self._neighbors: dict[SessionInfo, None] = {}  # in order of establishment
+
+    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+        if topic.startswith("$"):
+            return Route()
+        others = tuple(neighbor for neighbor in self._neighbors if neighbor is not arrived_on)
+        return Route(others, to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
+
+    def on_session_established(self, session: SessionInfo) -> None:
+        if session.kind is SessionKind.NEIGHBOR and session not in self._neighbors:
+            self._neighbors[session] = None
+            self.port.routes_changed()
+
+    def on_session_closed(self, session: SessionInfo) -> None:
+        if session in self._neighbors:
+            del self._neighbors[session]
+            self.port.routes_changed()
+
+    def status(self) -> dict[str, object]:
+        return {"neighbors": [neighbor.peer for neighbor in self._neighbors]}

@@ -1,0 +1,100 @@
+"""Cooperation algorithms by name: the built-in ones and those that plug-ins bring.
+
+A plug-in is any installed distribution with an entry point in the group `isthmus.algorithms`:
+
+    [project.entry-points."isthmus.algorithms"]
+    validated-sf = "isthmus_validation:ValidatedSubscriptionFlooding"
+
+The entry point's name is what ``[cooperation] algorithm`` says, and must be the class's `name`.
+
+* Nothing is imported before it is asked for; `names` imports nothing at all.
+* A built-in name cannot be taken over: a plug-in of the same name is left out, with a warning when
+  that name is loaded.  What ``sf`` means must not depend on what else is installed.
+* Two distributions that claim one name are an error when that name is loaded, since which of them
+  came first would be chance.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.errors import AlgorithmError
+
+__all__ = ["GROUP", "Alone", "load", "names"]
+
+GROUP: Final = "isthmus.algorithms"
+
+_BUILT_IN: Final = {
+    "none": "isthmus.cooperation.registry:Alone",
+    "pf": "isthmus.cooperation.flooding:PublicationFlooding",
+    "sf": "isthmus.cooperation.interest:SubscriptionFlooding",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Alone(CooperationAlgorithm):
+    """A node by itself: no message goes to a neighbour or comes from one."""
+
+    name = "none"
+
+
+def names() -> tuple[str, ...]:
+    """All names that `load` knows: the built-in ones, then those of plug-ins in order."""
+    others = {entry.name for entry in entry_points(group=GROUP)} - _BUILT_IN.keys()
+    return (*_BUILT_IN, *sorted(others))
+
+
+def load(name: str) -> type[CooperationAlgorithm]:
+    """The algorithm's class; `AlgorithmError` if there is none, or the plug-in is broken."""
+    plugins = _plugins(name)
+    if name in _BUILT_IN:
+        for entry in plugins:
+            _log.warning(
+                "algorithm %r is built in; the one of %s is ignored", name, _distribution(entry)
+            )
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        built_in: type[CooperationAlgorithm] = getattr(import_module(module), attribute)
+        return built_in
+    if not plugins:
+        raise AlgorithmError(name, "is not known", names())
+    if len(plugins) > 1:
+        claimants = " and ".join(sorted(_distribution(entry) for entry in plugins))
+        raise AlgorithmError(name, f"is claimed by {claimants}; uninstall all but one")
+    return _load_plugin(plugins[0])
+
+
+def _plugins(name: str) -> list[EntryPoint]:
+    """The entry points of that name, each distribution once.
+
+    A distribution that stands on two folders of the path is found twice; the first one counts, as
+    it does for imports.
+    """
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for entry in entry_points(group=GROUP, name=name):
+        found.setdefault((_distribution(entry), entry.value), entry)
+    return list(found.values())
+
+
+def _load_plugin(entry: EntryPoint) -> type[CooperationAlgorithm]:
+    where = f"{entry.value} of {_distribution(entry)}"
+    try:
+        loaded: object = entry.load()
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        raise AlgorithmError(
+            entry.name, f"{where} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, CooperationAlgorithm)):
+        raise AlgorithmError(entry.name, f"{where} is not a subclass of CooperationAlgorithm")
+    own_name = getattr(loaded, "name", None)
+    if own_name != entry.name:
+        raise AlgorithmError(entry.name, f"{where} calls itself {own_name!r}; names must agree")
+    return loaded
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return "an unnamed distribution" if entry.dist is None else entry.dist.name

@@ -1,0 +1,102 @@
+"""What the exchange needs from its surroundings: the asyncio node, or the simulator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from isthmus.exchange.message import Message
+
+if TYPE_CHECKING:
+    from isthmus.exchange.connection import Connection
+
+__all__ = ["Cancellable", "Channel", "Host"]
+
+
+class Cancellable(Protocol):
+    """A timer that has not run out."""
+
+    def cancel(self) -> None: ...
+
+
+class Channel(Protocol):
+    """A byte stream to another node.
+
+    Whoever made it was given a `Connection` for it and calls `Links.received` with what comes and,
+    exactly once, `Links.lost`, also after `close` or `abort`; never from within a call of ours.
+    """
+
+    @property
+    def peer(self) -> str:
+        """The other end's address, for people."""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Write out what is buffered, then close."""
+        ...
+
+    def abort(self) -> None: ...
+
+    def buffered_bytes(self) -> int:
+        """How much has been written and not yet been taken by the network."""
+        ...
+
+
+class Host(Protocol):
+    """Clock, randomness, timers, connections, the local broker, storage and the log."""
+
+    @property
+    def random(self) -> random.Random: ...
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds of the wall clock, for versions of retained messages only."""
+        ...
+
+    def token_bytes(self, size: int) -> bytes:
+        """Unpredictable bytes, for nonces."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable: ...
+
+    def wake(self) -> None:
+        """Have `Exchange.flush` called soon: once what is at hand has been dealt with."""
+        ...
+
+    def dial(
+        self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
+    ) -> None:
+        """Open a channel to `address`; one of the two is called later, never at once."""
+        ...
+
+    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+        """Publish `message` at the local broker.
+
+        Messages of one `key` keep their order.  `done` is called when the broker has acknowledged
+        it (at once if its QoS has no acknowledgement).  False if it had to be dropped, which is
+        allowed at QoS 0 only.
+        """
+        ...
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether `save_state` and `append_state` keep anything over a restart."""
+        ...
+
+    def load_state(self, name: str) -> bytes | None: ...
+
+    def save_state(self, name: str, state: bytes) -> None:
+        """Keep `state` in place of what was kept under `name`; all of it or nothing."""
+        ...
+
+    def append_state(self, name: str, more: bytes) -> None:
+        """Add to what is kept under `name`; a crash may leave only a part of it."""
+        ...
+
+    def log(self, level: str, event: str, **fields: object) -> None: ...

@@ -1,0 +1,199 @@
+"""A link: all that is between this node and one neighbour, over as many connections as it takes.
+
+    DOWN ──every lane connected──▶ UP ──topology agrees──▶ active: the algorithm's session
+      ▲                             │
+      └──any lane lost, kept for `hold_s`, then given up──┘
+
+Which lane a message takes follows from its topic, so that one publisher's messages on one topic
+stay in order ([MQTT-4.6.0]); taking them in turn, as ILDM §4.1 does, can be asked for.
+
+A message at QoS 1 or 2 stays with the link until the neighbour has acknowledged it, also while the
+link is down but kept; if more than `queue_bytes` gather, publishers are held back while the link
+is up, and the neighbour is given up while it is down.  A message at QoS 0 is dropped, and counted,
+when the link is down or `queue_bytes` wait to be written.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import Enum
+
+from isthmus.cooperation.api import SessionInfo
+from isthmus.exchange.connection import Connection
+from isthmus.exchange.lane import Incoming, OutgoingLane
+from isthmus.exchange.message import Message, to_link
+
+__all__ = ["Link", "LinkStatus", "Peer"]
+
+
+class LinkStatus(Enum):
+    DOWN = "down"
+    UP = "up"
+
+
+class Peer:
+    """A neighbour that this node was told to dial."""
+
+    __slots__ = ("address", "attempts", "dialling", "info", "link", "problem", "qos", "sessions")
+
+    def __init__(self, address: str, sessions: int, qos: int, info: SessionInfo) -> None:
+        self.address = address
+        self.sessions = sessions
+        self.qos = qos
+        self.info = info
+        self.link: Link | None = None
+        self.attempts = 0
+        self.dialling = False
+        self.problem = ""
+
+
+class Link:
+    """One neighbour."""
+
+    __slots__ = (
+        "_turn",
+        "active",
+        "connections",
+        "dialled",
+        "dropped",
+        "incarnation",
+        "incoming",
+        "info",
+        "initiator",
+        "outgoing",
+        "qos",
+        "queue_bytes",
+        "round_robin",
+        "sent",
+        "status",
+        "up_since_s",
+        "waiters",
+    )
+
+    def __init__(self, info: SessionInfo, *, qos: int, queue_bytes: int, round_robin: bool) -> None:
+        self.info = info
+        self.qos = qos
+        self.queue_bytes = queue_bytes
+        self.round_robin = round_robin
+        self.status = LinkStatus.DOWN
+        self.active = False
+        """The algorithm has this session."""
+        self.initiator = ""
+        self.incarnation = ""
+        self.connections: list[Connection | None] = [None]
+        self.outgoing = [OutgoingLane()]
+        self.incoming = [Incoming("")]
+        self.waiters: list[Callable[[], None]] = []
+        self.sent = 0
+        self.dropped = 0
+        self.up_since_s = 0.0
+        self._turn = 0
+
+    @property
+    def lanes(self) -> int:
+        return len(self.connections)
+
+    def prepare(self, initiator: str, incarnation: str, lanes: int) -> None:
+        """A new set of connections is being made, perhaps by a neighbour that was restarted."""
+        self.initiator = initiator
+        if lanes != self.lanes:
+            # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
+            waiting = [entry for lane in self.outgoing for entry in lane.unacked.values()]
+            self.outgoing = [OutgoingLane() for _ in range(lanes)]
+            self.incoming = [Incoming("") for _ in range(lanes)]
+            for entry in waiting:
+                self.outgoing[self._lane_of(entry.message, lanes)].add(
+                    entry.message, entry.qos, entry.done
+                )
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
+            self.incoming = [Incoming(incarnation) for _ in range(lanes)]
+        self.connections = [None] * lanes
+
+    def complete(self) -> bool:
+        return all(connection is not None for connection in self.connections)
+
+    def _lane_of(self, message: Message, lanes: int) -> int:
+        if lanes == 1:
+            return 0
+        if self.round_robin:
+            self._turn = (self._turn + 1) % lanes
+            return self._turn
+        return zlib.crc32(message.topic) % lanes
+
+    # ---- sending -------------------------------------------------------------------------
+
+    def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
+        """Pass `message` on; `done` is called when the neighbour has made it safe."""
+        lane = self._lane_of(message, self.lanes)
+        qos = min(message.qos, self.qos)
+        if qos == 0:
+            connection = self.connections[lane]
+            if (
+                connection is None
+                or not self.active
+                or connection.waiting_bytes() > self.queue_bytes
+            ):
+                self.dropped += 1
+            else:
+                connection.send(to_link(message, 0, 0, now_s))
+                self.sent += 1
+            if done is not None:
+                done()
+            return
+        self.outgoing[lane].add(message, qos, done)
+        self.transmit(lane, now_s)
+
+    def transmit(self, lane: int, now_s: float) -> None:
+        connection = self.connections[lane]
+        if connection is not None and self.active and self.status is LinkStatus.UP:
+            for packet in self.outgoing[lane].transmit(now_s):
+                connection.send(packet)
+                self.sent += 1
+
+    def send_control(self, packet: bytes) -> bool:
+        """A control packet; all go by the first lane, so they stay in order."""
+        connection = self.connections[0]
+        if connection is None or self.status is not LinkStatus.UP:
+            return False
+        connection.send(packet)
+        return True
+
+    def acknowledged(self, lane: int, head: int, packet_id: int, now_s: float) -> None:
+        answer = self.outgoing[lane].acknowledged(head, packet_id)
+        connection = self.connections[lane]
+        if answer and connection is not None:
+            connection.send(answer)
+        self.transmit(lane, now_s)
+        if self.waiters and not self.congested(0.5):
+            waiters, self.waiters = self.waiters, []
+            for release in waiters:
+                release()
+
+    def congested(self, part: float = 1.0) -> bool:
+        return self.unacked_bytes() > self.queue_bytes * part
+
+    def unacked_bytes(self) -> int:
+        return sum(lane.unacked_bytes for lane in self.outgoing)
+
+    # ---- ends ----------------------------------------------------------------------------
+
+    def went_down(self) -> None:
+        """Every connection is gone or going; what is unacknowledged waits for the next."""
+        self.status = LinkStatus.DOWN
+        for index, connection in enumerate(self.connections):
+            if connection is not None:
+                connection.link = None
+                connection.close()
+                self.connections[index] = None
+        for lane in self.outgoing:
+            lane.connection_lost()
+
+    def give_up(self) -> int:
+        """Forget what the neighbour has not acknowledged; how many messages that were."""
+        lost = sum(lane.give_up() for lane in self.outgoing)
+        waiters, self.waiters = self.waiters, []
+        for release in waiters:
+            release()
+        return lost

@@ -1,0 +1,250 @@
+"""A message on its way through the fabric, and its three forms.
+
+    client's PUBLISH ──from_publish──▶ Message ──to_link──▶ link's PUBLISH ──from_link──▶ Message
+                                          └──to_broker──▶ PUBLISH for the local broker
+
+A link's PUBLISH is MQTT 5 whatever the client spoke.  Its QoS bits are the link's own; what the
+message itself needs on the way stands in a user property that always comes first:
+
+    name  "$i"
+    value <QoS> <hops> <origin> ["@" <version>]
+
+with the publisher's QoS as a digit, the hops so far as one character from "0" on, the id of the
+node where the message entered the fabric, and, for a retained message, its version.
+
+A topic alias ends at the connection it was made for, so the topic is written out.  The message
+expiry interval is counted down by the time the message spends in each node ([MQTT-3.3.2-6]); all
+other properties arrive as they were sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.mqtt.framing import body_offset
+from isthmus.mqtt.primitives import PacketType, Reader
+from isthmus.mqtt.properties import read_properties, write_properties
+from isthmus.mqtt.publish_properties import check_publish_properties
+
+__all__ = ["MAX_HOPS", "Message", "from_link", "from_publish", "to_broker", "to_link"]
+
+MAX_HOPS = 64
+
+_MARKER = b"\x26\x00\x02$i"
+_EXPIRY, _ALIAS = b"\x02", b"\x23"
+_LENGTHS = [bytes([length]) for length in range(128)]
+
+
+class Message:
+    """What is carried: the topic and payload, and what the publisher asked for."""
+
+    __slots__ = (
+        "arrived_s",
+        "expiry_s",
+        "hops",
+        "origin",
+        "payload",
+        "properties",
+        "qos",
+        "retain",
+        "topic",
+        "version",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: bytes = b"",
+        expiry_s: int | None = None,
+        origin: str = "",
+        hops: int = 0,
+        version: str = "",
+        arrived_s: float = 0.0,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        """The publisher's properties as an MQTT 5 block without its length, alias and expiry."""
+        self.expiry_s = expiry_s
+        self.origin = origin
+        self.hops = hops
+        self.version = version
+        self.arrived_s = arrived_s
+
+    def __repr__(self) -> str:
+        return (
+            f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, "
+            f"retain={self.retain}, origin={self.origin!r}, hops={self.hops})"
+        )
+
+    def expired(self, now_s: float) -> bool:
+        return self.expiry_s is not None and now_s - self.arrived_s >= self.expiry_s
+
+
+def from_publish(frame: bytes, level: int, topic: bytes, origin: str, now_s: float) -> Message:
+    """The message in a client's PUBLISH that has been checked; `topic` with aliases resolved."""
+    head = frame[0]
+    pos = body_offset(frame, 0)
+    pos += 2 + (frame[pos] << 8 | frame[pos + 1])
+    qos = head >> 1 & 3
+    if qos:
+        pos += 2
+    properties, expiry_s = b"", None
+    if level == 5:
+        pos, properties, expiry_s = _read_block(frame, pos)
+    return Message(
+        topic,
+        frame[pos:],
+        qos=qos,
+        retain=bool(head & 1),
+        properties=properties,
+        expiry_s=expiry_s,
+        origin=origin,
+        arrived_s=now_s,
+    )
+
+
+def from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
+    """The message in a link's PUBLISH, and its packet identifier on the link (0 at QoS 0).
+
+    Raises a `RemoteProtocolError` if a neighbour cannot have meant it so.
+    """
+    try:
+        return _from_link(frame, now_s)
+    except (IndexError, UnicodeDecodeError, ValueError) as error:
+        raise MalformedPacket(f"a PUBLISH on a link that cannot be read: {error}") from error
+
+
+def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
+    head = frame[0]
+    start = body_offset(frame, 0) + 2
+    pos = start + (frame[start - 2] << 8 | frame[start - 1])
+    topic = frame[start:pos]
+    packet_id = 0
+    if head & 6:
+        packet_id = frame[pos] << 8 | frame[pos + 1]
+        pos += 2
+    size, pos = _block_size(frame, pos)
+    end = pos + size
+    if not frame.startswith(_MARKER, pos) or end > len(frame) or pos + 9 > end:
+        raise RemoteProtocolError("a PUBLISH on a link without the property $i")
+    value_start = pos + 7
+    block_start = value_start + (frame[pos + 5] << 8 | frame[pos + 6])
+    if block_start > end:
+        raise MalformedPacket("a property $i that is longer than its packet")
+    value = frame[value_start:block_start].decode("ascii")
+    origin, _, version = value[2:].partition("@")
+    qos, hops = int(value[0]), ord(value[1]) - 48
+    if not (0 <= qos <= 2 and 0 <= hops <= MAX_HOPS and origin and topic):
+        raise RemoteProtocolError(f"a property $i that makes no sense: {value!r}")
+    properties, expiry_s = _strip(frame[block_start:end])
+    message = Message(
+        topic,
+        frame[end:],
+        qos=qos,
+        retain=bool(head & 1),
+        properties=properties,
+        expiry_s=expiry_s,
+        origin=origin,
+        hops=hops,
+        version=version,
+        arrived_s=now_s,
+    )
+    return message, packet_id
+
+
+def to_link(
+    message: Message, qos: int, packet_id: int, now_s: float, *, dup: bool = False
+) -> bytes:
+    """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
+    value = f"{message.qos}{chr(49 + message.hops)}{message.origin}"
+    if message.version:
+        value = f"{value}@{message.version}"
+    marker = value.encode("ascii")
+    block = b"%b%b%b%b%b" % (
+        _MARKER,
+        len(marker).to_bytes(2),
+        marker,
+        _countdown(message, now_s),
+        message.properties,
+    )
+    head = 0x30 | (8 if dup else 0) | qos << 1 | message.retain
+    return _publish(head, message, packet_id if qos else 0, block)
+
+
+def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: float) -> bytes:
+    """The PUBLISH for a broker that speaks `level`; 3.1.1 has no place for properties."""
+    block = _countdown(message, now_s) + message.properties if level == 5 else None
+    return _publish(0x30 | qos << 1 | message.retain, message, packet_id if qos else 0, block)
+
+
+def _publish(head: int, message: Message, packet_id: int, block: bytes | None) -> bytes:
+    topic = message.topic
+    body = b"%b%b%b%b%b" % (
+        len(topic).to_bytes(2),
+        topic,
+        packet_id.to_bytes(2) if packet_id else b"",
+        b"" if block is None else _length(len(block)) + block,
+        message.payload,
+    )
+    return b"%c%b%b" % (head, _length(len(body)), body)
+
+
+def _length(value: int) -> bytes:
+    if value < 128:
+        return _LENGTHS[value]
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _countdown(message: Message, now_s: float) -> bytes:
+    if message.expiry_s is None:
+        return b""
+    waited_s = int(now_s - message.arrived_s)
+    return _EXPIRY + max(0, message.expiry_s - waited_s).to_bytes(4)
+
+
+def _block_size(frame: bytes, pos: int) -> tuple[int, int]:
+    """A property length at `pos`: its value and where it ends."""
+    size = shift = 0
+    while True:
+        byte = frame[pos]
+        pos += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size, pos
+        shift += 7
+
+
+def _read_block(frame: bytes, pos: int) -> tuple[int, bytes, int | None]:
+    size, pos = _block_size(frame, pos)
+    if not size:
+        return pos, b"", None
+    properties, expiry_s = _strip(frame[pos : pos + size])
+    return pos + size, properties, expiry_s
+
+
+def _strip(block: bytes) -> tuple[bytes, int | None]:
+    """Without the expiry interval, which is counted down, and the alias, which is not passed on."""
+    if not block:
+        return b"", None
+    if _EXPIRY not in block and _ALIAS not in block:
+        check_publish_properties(block, 0, len(block))
+        return block, None
+    whole = _length(len(block)) + block
+    properties = read_properties(Reader(whole, 0, len(whole), 5), PacketType.PUBLISH)
+    rest = replace(properties, message_expiry_interval=None, topic_alias=None)
+    written = write_properties(rest, PacketType.PUBLISH)
+    size, pos = _block_size(written, 0)
+    return written[pos : pos + size], properties.message_expiry_interval

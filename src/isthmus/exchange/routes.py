@@ -1,0 +1,64 @@
+"""What the data plane remembers of the algorithm's decisions: the forwarding table.
+
+One table per place a message can come from: all local clients together, and each neighbour.  A hit
+costs one dictionary access and means that the topic was found valid before; a miss checks it and
+asks the algorithm.  `Port.routes_changed` drops what it touches.  Bounded: a full table is emptied
+and fills again with the topics in use, so who invents topics costs misses but no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from isthmus.cooperation.api import Route
+from isthmus.errors import MalformedPacket
+from isthmus.mqtt.topics import check_topic_name, matches
+
+__all__ = ["RouteTable", "decode_topic"]
+
+MAX_TOPICS = 65_536
+MAX_COMPARISONS = 20_000  # more than that, and asking anew is cheaper than looking through
+
+
+class RouteTable(dict[bytes, Route]):
+    """Topic bytes → route; a missing topic is asked for."""
+
+    __slots__ = ("_ask",)
+
+    def __init__(self, ask: Callable[[str], Route]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, topic: bytes) -> Route:
+        """Raises `RemoteProtocolError` for bytes that are no topic name."""
+        route = self._ask(decode_topic(topic))
+        if len(self) >= MAX_TOPICS:
+            self.clear()
+        self[topic] = route
+        return route
+
+    def drop(self, filters: Iterable[str] | None) -> None:
+        """Forget the topics that `filters` match; everything without."""
+        if filters is not None:
+            touched = list(filters)
+            if len(touched) * len(self) <= MAX_COMPARISONS:
+                for topic in list(self):
+                    name = topic.decode()
+                    if any(matches(topic_filter, name) for topic_filter in touched):
+                        del self[topic]
+                return
+        self.clear()
+
+
+def decode_topic(raw: bytes) -> str:
+    """The topic name in `raw`, checked; raises the error that its sender earns."""
+    try:
+        topic = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPacket(
+            f"a topic name that is not UTF-8 (byte {error.start})", section="MQTT-1.5.4-1"
+        ) from None
+    if "\0" in topic:
+        raise MalformedPacket("U+0000 in a topic name", section="MQTT-1.5.4-2")
+    check_topic_name(topic)
+    return topic

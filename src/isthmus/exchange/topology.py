@@ -1,0 +1,392 @@
+"""The topology guard: of the links that people made, it lets the algorithm use a forest.
+
+PF and SF assume that the nodes form a tree (ILDM §3); the paper leaves it to the operator.  The
+guard makes it so, without I/O, timers or a clock: calls in, `GuardActions` out.
+
+Every node *announces* its links, and announcements travel over every link that is up, so all nodes
+of a fabric come to know the same graph and, by `TopologyView.forest`, the same forest.  A link
+outside the forest closes a ring; it is BLOCKED, stays up as a standby, and its announcement tells
+every operator.  Two numbers make this safe:
+
+- **birth**: each end counts an *epoch* beyond every number it has seen; the birth of the link is
+  the greater of the two.  A link that closes a ring is therefore younger than the rest of it and
+  loses, so traffic that flows is not disturbed.  Births are equal only in a race; then the link
+  with the greatest sorted ends loses.
+- **opening**: an end that wants to use a link announces a number; the link is ACTIVE while both
+  ends announce the same one.  Who closes and opens again uses a greater number, so neither end can
+  take what belongs to an earlier opening for the present one.  An end opens a link of the forest
+  only when no other path of open links leads to the neighbour: break before make.
+
+Invariants:
+
+- announcements are kept as long as a neighbour vouches for them, and vouched for only while their
+  node is connected in the voucher's own view.  A node that is cut off is therefore forgotten
+  everywhere, although no message says that it went;
+- an opening is believed only when it came over the link itself, where it is in order with the
+  algorithm's messages.  What is sent after `activate` finds the other end ACTIVE, unless that one
+  has closed the link since;
+- links that go down, however many at once, never let a ring come about; links that come up at the
+  same time may, until the announcements of one have reached the others.
+
+Departure from the obvious path vector: paths over active links alone do not show two ends of a
+standby link the same ring at the same time, and cutting a victim per observed ring can part the
+fabric when rings share links.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from isthmus.errors import LocalProtocolError, RemoteProtocolError
+from isthmus.exchange.topology_link import GuardedLink, LinkState
+from isthmus.exchange.topology_messages import (
+    MAX_LINKS,
+    Announcement,
+    Hello,
+    NodeKey,
+    Update,
+    check_name,
+    encode_hello,
+    encode_updates,
+    parse,
+)
+from isthmus.exchange.topology_view import Ends, TopologyView, ends_of, shortest_paths
+
+__all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
+
+MAX_NODES = 16_384
+"""Announcements that one neighbour may vouch for."""
+
+
+class GuardActions(Protocol):
+    """What the guard wants done.
+
+    An action may call the guard: what follows from that is done after what was decided before.
+    """
+
+    def send(self, neighbor: str, payload: bytes) -> None:
+        """Carry `payload` to the guard at the other end, once and in order."""
+        ...
+
+    def activate(self, neighbor: str) -> None:
+        """The algorithm may use the link from now on, and begins anew on it."""
+        ...
+
+    def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
+        """The algorithm must not use the link (any more).
+
+        `ring` lists the node ids from one end of the link to the other.  It is empty if the
+        other end closed the link for a reason not known here yet; the call is then repeated
+        when the ring is known, unless the link is activated again.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How another node is reached over active links."""
+
+    next_neighbor: str
+    path: tuple[str, ...]
+    """Node ids, this node's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A ring of links, and the one of them that is kept closed: the one to cut."""
+
+    link: tuple[str, str]
+    ring: tuple[str, ...]
+    """From one end of `link` to the other."""
+
+
+class TopologyGuard:
+    """Decides which of a node's links the algorithm may use."""
+
+    def __init__(self, node_id: str, incarnation: str, actions: GuardActions) -> None:
+        """`incarnation` is any text that is new at every start of the node."""
+        self._here = NodeKey(check_name(node_id, "node id"), check_name(incarnation, "incarnation"))
+        self._actions = actions
+        self._links: dict[str, GuardedLink] = {}
+        self._clock = 0
+        self._own = Announcement(self._here, 1, ())
+        self._others: dict[NodeKey, Announcement] = {}
+        self._cached_view: TopologyView | None = None
+        self._cached_reach: dict[str, Reach] | None = None
+        self._primaries: dict[str, frozenset[str]] = {}
+        self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
+        self._draining = False
+
+    # ---- what happens ----
+
+    def link_up(self, neighbor: str) -> None:
+        """A link came up; if it was up already, it began anew."""
+        if check_name(neighbor, "neighbour") == self._here.node_id:
+            raise LocalProtocolError(f"node {neighbor!r} cannot be its own neighbour")
+        if len(self._links) >= MAX_LINKS and neighbor not in self._links:
+            raise LocalProtocolError(f"a node has at most {MAX_LINKS} links")
+        self._forget_link(neighbor)
+        self._clock += 1
+        link = self._links[neighbor] = GuardedLink(neighbor, self._clock)
+        self._send_hello(link)
+        self._settle()
+
+    def link_down(self, neighbor: str) -> None:
+        """A link went down; nothing that was learned over it alone is believed any more."""
+        self._forget_link(neighbor)
+        self._settle()
+
+    def message_arrived(self, neighbor: str, payload: bytes) -> None:
+        """The neighbour's guard said something.
+
+        Raises `RemoteProtocolError`, with nothing changed, if it cannot be understood.
+        """
+        link = self._links.get(neighbor)
+        if link is None:
+            return
+        message = parse(payload)
+        if isinstance(message, Hello):
+            self._hello_arrived(link, message)
+        elif link.peer is not None:  # before the hello: left over from before an interruption
+            self._update_arrived(link, message)
+        self._settle()
+
+    # ---- what is known ----
+
+    def state(self, neighbor: str) -> LinkState:
+        link = self._links.get(neighbor)
+        return LinkState.DOWN if link is None else link.state
+
+    def reach(self) -> Mapping[str, Reach]:
+        """How every other node is reached over active links."""
+        if self._cached_reach is None:
+            self._cached_reach = self._find_reach()
+        return self._cached_reach
+
+    def is_primary(self, origin: str, neighbor: str) -> bool:
+        """Whether a message of `origin` may come over the link to `neighbor`.
+
+        An origin that is not known may come from anywhere, this node's own messages from nowhere.
+        """
+        if origin == self._here.node_id:
+            return False
+        self.reach()
+        primaries = self._primaries.get(origin)
+        return primaries is None or neighbor in primaries
+
+    def loops(self) -> list[Loop]:
+        """Every ring of the fabric, wherever in it, with the link to cut."""
+        view = self._view
+        return [Loop((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out]
+
+    def duplicates(self) -> dict[str, tuple[str, ...]]:
+        """Node ids that several nodes of the fabric have, with their incarnations.
+
+        While a restart is not noticed by all neighbours yet, both lives of the node are seen.
+        """
+        return {node: lives for node, lives in self._view.lives.items() if len(lives) > 1}
+
+    def status(self) -> dict[str, object]:
+        """The whole fabric as seen from here, JSON-able."""
+        view = self._view
+        return {
+            "node": self._here.node_id,
+            "incarnation": self._here.incarnation,
+            "neighbors": {name: link.state.value for name, link in sorted(self._links.items())},
+            "nodes": sorted(view.lives),
+            "links": [
+                {"ends": [a.node_id, b.node_id], "birth": edge.birth, "state": self._seen(a, b)}
+                for (a, b), edge in sorted(view.edges.items())
+            ],
+            "paths": {node: list(reach.path) for node, reach in sorted(self.reach().items())},
+            "loops": [{"cut": list(loop.link), "ring": list(loop.ring)} for loop in self.loops()],
+            "duplicates": {node: list(lives) for node, lives in self.duplicates().items()},
+        }
+
+    def _seen(self, a: NodeKey, b: NodeKey) -> str:
+        if (a, b) not in self._view.forest:
+            return LinkState.BLOCKED.value
+        active = self._view.edges[a, b].active
+        return LinkState.ACTIVE.value if active else LinkState.LEARNING.value
+
+    # ---- announcements ----
+
+    @property
+    def _view(self) -> TopologyView:
+        if self._cached_view is None:
+            known = {**self._others, self._here: self._own}
+            self._cached_view = TopologyView(self._here, known)
+        return self._cached_view
+
+    def _forget_link(self, neighbor: str) -> None:
+        link = self._links.pop(neighbor, None)
+        if link is not None:
+            self._forget_unvouched(link.heard)
+
+    def _forget_unvouched(self, keys: Mapping[NodeKey, int] | tuple[NodeKey, ...]) -> None:
+        for key in keys:
+            if key in self._others and not any(key in link.heard for link in self._links.values()):
+                del self._others[key]
+                self._cached_view = None
+
+    def _hello_arrived(self, link: GuardedLink, hello: Hello) -> None:
+        formerly = tuple(link.heard)
+        if link.greet(hello):
+            self._send_hello(link)
+        self._clock = max(self._clock, link.birth)
+        self._forget_unvouched(formerly)
+
+    def _update_arrived(self, link: GuardedLink, update: Update) -> None:
+        news = {announcement.node for announcement in update.nodes}
+        if len(news | link.heard.keys()) > MAX_NODES:
+            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
+        for key in update.gone:
+            link.heard.pop(key, None)
+        for announcement in update.nodes:
+            key = announcement.node
+            if key == self._here:
+                continue
+            link.heard[key] = announcement.sequence
+            if key == link.peer:
+                link.hear(announcement, self._here)
+            known = self._others.get(key)
+            if known is None or announcement.sequence > known.sequence:
+                self._others[key] = announcement
+                self._cached_view = None
+            for entry in announcement.links:
+                self._clock = max(self._clock, entry.birth)
+        self._forget_unvouched(update.gone)
+
+    def _renew_own(self) -> None:
+        entries = (link.entry for link in self._links.values())
+        links = tuple(sorted(entry for entry in entries if entry is not None))
+        if links != self._own.links:
+            self._own = Announcement(self._here, self._own.sequence + 1, links)
+            self._cached_view = None
+
+    # ---- decisions ----
+
+    def _settle(self) -> None:
+        """Draw every conclusion from what is known now, and then act."""
+        self._renew_own()
+        forest = self._view.forest
+        for link in self._links.values():
+            link.close_if_due(self._ends(link) in forest)
+        self._renew_own()  # what has just been closed must not keep another link closed
+        for link in self._links.values():
+            if link.may_open and self._ends(link) in forest and not self._open_path(link):
+                link.open()
+        self._renew_own()
+        for link in self._links.values():
+            if link.peer is not None:
+                self._tell(link)
+        self._conclude()
+        self._cached_reach = None
+        self._drain()
+
+    def _ends(self, link: GuardedLink) -> Ends | None:
+        return None if link.peer is None else ends_of(self._here, link.peer)
+
+    def _open_path(self, link: GuardedLink) -> bool:
+        """Whether open links lead to the neighbour already.
+
+        A link counts as open as soon, and as long, as one end has it open: of two links that
+        would close a ring together, often one sees the other in time.
+        """
+        assert link.peer is not None
+        opened = {self._ends(other): other.opening for other in self._links.values()}
+        edges = [
+            ends
+            for ends, edge in self._view.edges.items()
+            if ends != self._ends(link) and (any(edge.openings) or opened.get(ends, 0))
+        ]
+        return link.peer in shortest_paths(edges, self._here)
+
+    def _tell(self, link: GuardedLink) -> None:
+        """Bring what we vouch for up to date, at the other end of `link`.
+
+        Our own announcement goes last: who sees the link in it knows what we know.
+        """
+        connected = self._view.nodes
+        gone = sorted(key for key in link.told if key not in connected)
+        for key in gone:
+            del link.told[key]
+        news = [
+            self._others[key]
+            for key in sorted(connected - {self._here})
+            if self._others[key].sequence > max(link.told.get(key, 0), link.heard.get(key, 0))
+        ]
+        if link.told.get(self._here) != self._own.sequence:
+            news.append(self._own)
+        link.told.update((announcement.node, announcement.sequence) for announcement in news)
+        for payload in encode_updates(news, gone):
+            self._send(link, payload)
+
+    def _conclude(self) -> None:
+        """Blocks before activations, both after what was told."""
+        view = self._view
+        for link in self._links.values():
+            interrupted = link.interrupted()
+            if not interrupted and link.ring:
+                continue  # told already
+            link.ring = self._ring_of(link, view)
+            if interrupted or link.ring:
+                link.state = LinkState.BLOCKED
+                self._block(link)
+        for link in self._links.values():
+            if link.joined():
+                self._activate(link)
+
+    def _ring_of(self, link: GuardedLink, view: TopologyView) -> tuple[str, ...]:
+        ends = self._ends(link)
+        if ends is None or link.peer_opening is None:
+            return ()
+        return view.ring(ends) if ends in view.edges and ends not in view.forest else ()
+
+    def _find_reach(self) -> dict[str, Reach]:
+        """Paths over the active links of the forest; for links of ours, as they are here."""
+        ours = {self._ends(link): link.state is LinkState.ACTIVE for link in self._links.values()}
+        edges = [
+            ends for ends in self._view.forest if ours.get(ends, self._view.edges[ends].active)
+        ]
+        reach: dict[str, Reach] = {}
+        primaries: dict[str, frozenset[str]] = {}
+        for node, path in shortest_paths(edges, self._here).items():
+            if node != self._here:
+                found = Reach(path[1].node_id, tuple(key.node_id for key in path))
+                reach.setdefault(node.node_id, found)
+                before = primaries.get(node.node_id, frozenset())
+                primaries[node.node_id] = before | {found.next_neighbor}
+        self._primaries = primaries
+        return reach
+
+    # ---- acting ----
+
+    def _send_hello(self, link: GuardedLink) -> None:
+        self._send(link, encode_hello(Hello(self._here.incarnation, link.epoch)))
+
+    def _send(self, link: GuardedLink, payload: bytes) -> None:
+        self._outbox.append((link, lambda: self._actions.send(link.neighbor, payload)))
+
+    def _activate(self, link: GuardedLink) -> None:
+        self._outbox.append((link, lambda: self._actions.activate(link.neighbor)))
+
+    def _block(self, link: GuardedLink) -> None:
+        ring = link.ring
+        self._outbox.append((link, lambda: self._actions.block(link.neighbor, ring)))
+
+    def _drain(self) -> None:
+        """Act in order, also if an action calls the guard; nothing on links that have gone."""
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._outbox:
+                link, act = self._outbox.popleft()
+                if self._links.get(link.neighbor) is link:
+                    act()
+        finally:
+            self._draining = False

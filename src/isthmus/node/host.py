@@ -1,0 +1,115 @@
+"""The exchange's surroundings on asyncio: clock, timers, links, the local broker, files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.exchange.host import Cancellable, Channel
+from isthmus.exchange.message import Message
+from isthmus.logs import get_logger
+from isthmus.node.injector import Injector
+from isthmus.node.link_io import dial
+
+if TYPE_CHECKING:
+    from isthmus.exchange.connection import Connection
+    from isthmus.node.runtime import Node
+
+__all__ = ["NodeHost"]
+
+log = get_logger("isthmus.exchange")
+
+
+class NodeHost:
+    """Implements `isthmus.exchange.host.Host`."""
+
+    def __init__(self, node: Node, link_context: ssl.SSLContext | None) -> None:
+        self._node = node
+        self._loop = node.loop
+        self._link_context = link_context
+        self._state_dir: Path | None = node.config.node.state_dir
+        self._woken = False
+        self._dials: set[asyncio.Task[None]] = set()
+        self.injectors: dict[str, Injector] = {}
+        self.random = random.Random()
+        self.now = self._loop.time
+        if self._state_dir is not None:
+            self._state_dir.mkdir(parents=True, exist_ok=True)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def token_bytes(self, size: int) -> bytes:
+        return secrets.token_bytes(size)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable:
+        return self._loop.call_later(delay_s, callback)
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._woken = False
+        self._node.exchange.flush()
+
+    def dial(
+        self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
+    ) -> None:
+        links = self._node.exchange.links
+        task = self._loop.create_task(dial(links, address, self._link_context, opened, failed))
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+
+    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+        injector = self.injectors.get(key)
+        if injector is None:
+            injector = self.injectors[key] = Injector(self._node, key)
+        return injector.inject(message, done)
+
+    def close(self) -> None:
+        for task in self._dials:
+            task.cancel()
+        for injector in self.injectors.values():
+            injector.close()
+
+    # ---- what must survive a restart -----------------------------------------------------
+
+    @property
+    def keeps_state(self) -> bool:
+        return self._state_dir is not None
+
+    def load_state(self, name: str) -> bytes | None:
+        path = self._path(name)
+        return path.read_bytes() if path is not None and path.exists() else None
+
+    def save_state(self, name: str, state: bytes) -> None:
+        path = self._path(name)
+        if path is None:
+            return
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(state)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    def append_state(self, name: str, more: bytes) -> None:
+        path = self._path(name)
+        if path is not None:
+            with path.open("ab") as file:
+                file.write(more)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._state_dir is None else self._state_dir / f"{name}.state"
+
+    def log(self, level: str, event: str, **fields: object) -> None:
+        getattr(log, level)(event, **fields)

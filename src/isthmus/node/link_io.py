@@ -1,0 +1,88 @@
+"""Links on asyncio: TCP or TLS channels under the exchange's connections."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from isthmus.addresses import Address
+from isthmus.exchange.connection import Connection
+from isthmus.exchange.host import Channel
+from isthmus.logs import get_logger
+from isthmus.node.session import Session, SessionStatus, peer_name
+
+if TYPE_CHECKING:
+    from isthmus.exchange.links import Links
+
+__all__ = ["LinkChannel", "dial"]
+
+DIAL_TIMEOUT_S = 5.0
+LINGER_S = 1.0
+MAX_UNGREETED = 256
+
+log = get_logger(__name__)
+
+
+class LinkChannel(Session):
+    """One connection to another node."""
+
+    __slots__ = ("_attach", "_connection", "_links", "peer")
+
+    def __init__(self, links: Links, attach: Callable[[Channel], Connection]) -> None:
+        super().__init__(LINGER_S)
+        self._links = links
+        self._attach = attach
+        self._connection: Connection | None = None
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.established(transport, 1 << 20)
+        self.peer = peer_name(self.wire.get_extra_info("peername"))
+        self._connection = self._attach(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._connection is not None and self.status is SessionStatus.ESTABLISHED:
+            self._links.received(self._connection, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone()
+        if self._connection is not None:
+            self._links.lost(self._connection, str(exc or "end of stream"))
+
+    # ---- the exchange's Channel ----
+
+    def write(self, data: bytes) -> None:
+        if self.status is SessionStatus.ESTABLISHED:
+            self.wire.write(data)
+
+    def abort(self) -> None:
+        self.wire.abort()
+
+    def buffered_bytes(self) -> int:
+        return self.wire.get_write_buffer_size()
+
+
+async def dial(
+    links: Links,
+    address: str,
+    context: ssl.SSLContext | None,
+    opened: Callable[[Channel], Connection],
+    failed: Callable[[str], None],
+) -> None:
+    """Open a channel; exactly one of the two callbacks is called."""
+    target = Address.parse(address)
+    try:
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
+            await asyncio.get_running_loop().create_connection(
+                lambda: LinkChannel(links, opened),
+                target.host,
+                target.port,
+                ssl=context,
+                server_hostname=target.host if context is not None else None,
+            )
+    except TimeoutError:
+        failed(f"no answer within {DIAL_TIMEOUT_S:g} s")
+    except OSError as error:
+        failed(str(error) or type(error).__name__)

@@ -1,0 +1,256 @@
+"""A whole fabric on a virtual clock.
+
+    fabric = SimFabric(seed=1, algorithm="sf")
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, delay_s=0.02)
+    subscriber = b.client("s")
+    subscriber.subscribe("t/#")
+    publisher = a.client("p")
+    fabric.settle()
+    publisher.publish("t/1", b"hello", qos=1)
+    fabric.settle()
+    assert subscriber.payloads() == [b"hello"]
+
+Every node runs the production `Exchange` with the algorithm in it; only what is around it is
+virtual.  Two runs with the same seed and the same calls are the same, event by event.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from isthmus.cooperation.api import CooperationAlgorithm, Port
+from isthmus.cooperation.registry import load
+from isthmus.exchange.link import LinkStatus
+from isthmus.exchange.links import LONGEST_PAUSE_S, LinkSettings
+from isthmus.mqtt.packets import Publish
+from isthmus.sim.broker import SimBroker
+from isthmus.sim.engine import Engine
+from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, Wire
+from isthmus.sim.node import SimNode
+from isthmus.sim.trace import Trace
+
+__all__ = ["AlgorithmFactory", "SimFabric"]
+
+AlgorithmFactory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
+
+QUIET_S = 0.6
+"""Long enough for any packet to arrive, as links are here by default."""
+
+
+class SimFabric:
+    """Nodes, brokers, clients, and what happens to them."""
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        algorithm: str | AlgorithmFactory = "sf",
+        options: Mapping[str, object] | None = None,
+        link: LinkSettings | None = None,
+        wire: Wire | None = None,
+        trace: bool = False,
+        settle_s: float | None = None,
+        published: Callable[[SimNode, Publish], None] | None = None,
+    ) -> None:
+        """`settle_s`: how long `settle` waits, for algorithms that never stop talking."""
+        self.engine = Engine(seed)
+        self.trace = Trace(self.engine, on=trace)
+        self.network = Network(self.engine, self.trace, wire or Wire())
+        self.factory: AlgorithmFactory = load(algorithm) if isinstance(algorithm, str) else algorithm
+        self.algorithm_name = str(getattr(self.factory, "name", "custom"))
+        self.options = options or {}
+        self.link_settings = link or LinkSettings()
+        self.nodes: dict[str, SimNode] = {}
+        self._settle_s = settle_s
+        self._published = published
+
+    @property
+    def seed(self) -> int:
+        return self.engine.seed
+
+    @property
+    def now_s(self) -> float:
+        return self.engine.now_s
+
+    # ---- shape ---------------------------------------------------------------------------
+
+    def node(
+        self,
+        name: str,
+        *,
+        state_dir: bool = True,
+        persistent_broker: bool = True,
+        broker_level: int = 5,
+        broker_delay_s: float = 0.001,
+        clock_ahead_ms: int = 0,
+    ) -> SimNode:
+        """A node with its broker, running."""
+        broker = SimBroker(
+            name,
+            self.engine,
+            self.trace,
+            level=broker_level,
+            delay_s=broker_delay_s,
+            persistent=persistent_broker,
+        )
+        node = SimNode(
+            self, name, broker=broker, state_dir=state_dir, clock_ahead_ms=clock_ahead_ms
+        )
+        self.nodes[name] = node
+        node.start()
+        return node
+
+    def link(
+        self,
+        a: SimNode,
+        b: SimNode,
+        *,
+        delay_s: float | None = None,
+        bytes_per_s: float | None = None,
+        sessions: int | None = None,
+        qos: int | None = None,
+    ) -> None:
+        """`a` is told to keep up a link to `b`, now and after every restart."""
+        if delay_s is not None or bytes_per_s is not None:
+            before = self.network.wire(a.name, b.name)
+            delay_s = before.delay_s if delay_s is None else delay_s
+            rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
+            self.network.set_wire(a.name, b.name, Wire(delay_s, rate))
+        self._note("link", a, b)
+        a.peers[b.address] = (sessions, qos)
+        if a.running:
+            a.exchange.add_peer(b.address, sessions, qos)
+
+    def unlink(self, a: SimNode, b: SimNode) -> None:
+        """The operator removes each from the other."""
+        self._note("unlink", a, b)
+        for one, other in ((a, b), (b, a)):
+            one.peers.pop(other.address, None)
+            if one.running and not one.exchange.remove_peer(other.address):
+                one.exchange.remove_peer(other.name)
+
+    # ---- faults --------------------------------------------------------------------------
+
+    def crash(self, node: SimNode, *, silent: bool = False) -> None:
+        node.crash(silent=silent)
+
+    def restart(self, node: SimNode) -> None:
+        node.start()
+        self.engine.activity()
+
+    def stop(self, node: SimNode) -> None:
+        node.stop()
+
+    def crash_broker(self, node: SimNode) -> None:
+        self._note("broker crash", node)
+        node.broker.crash()
+        self.engine.activity()
+
+    def restart_broker(self, node: SimNode) -> None:
+        self._note("broker restart", node)
+        node.broker.restart()
+        self.engine.activity()
+
+    def break_connections(self, a: SimNode, b: SimNode) -> None:
+        """Every TCP connection between the two breaks; new ones can be made."""
+        self._note("break", a, b)
+        self.network.break_connections(a.name, b.name)
+        self.engine.activity()
+
+    def partition(self, one_side: Iterable[SimNode], other_side: Iterable[SimNode]) -> None:
+        """Nothing passes between the two sides, and nobody is told."""
+        others = list(other_side)
+        pairs = [(a.name, b.name) for a in one_side for b in others]
+        self.trace.note("fabric", "partition", pairs=pairs)
+        self.network.partition(pairs)
+        self.engine.activity()
+
+    def heal(self) -> None:
+        """Every partition is over."""
+        self._note("heal")
+        self.network.heal()
+        self.engine.activity()
+
+    def _note(self, what: str, *nodes: SimNode) -> None:
+        self.trace.note("fabric", f"{what} {' - '.join(node.name for node in nodes)}")
+
+    # ---- time ----------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> None:
+        self.engine.run_until(self.engine.now_s + seconds)
+
+    def settle(self) -> None:
+        """Until everything that is going to happen by itself has happened.
+
+        Neighbours that were let go for good, sessions that expire and holds that run out later
+        are not waited for.
+        """
+        if self._settle_s is not None:
+            self.run(self._settle_s)
+        else:
+            self.run_until_quiet()
+
+    def run_until_quiet(self, quiet_s: float | None = None, limit_s: float = 300.0) -> None:
+        if quiet_s is None:
+            # Every lost neighbour is noticed, and every one that can be reached is reached.
+            settings = self.link_settings
+            delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
+            noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
+            self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
+            if not self._all_up():
+                self.engine.run_until_quiet(noticed_s + 4 * delay_s, limit_s)
+            return
+        self.engine.run_until_quiet(quiet_s, limit_s)
+
+    def _all_up(self) -> bool:
+        """Whether no link waits to be made, and no end of one waits to be noticed."""
+        if not self.network.whole:
+            return False
+        for node in self.nodes.values():
+            if node.host is None:
+                continue
+            links = node.host.exchange.links
+            for peer in links.peers.values():
+                if peer.link is None or peer.link.status is not LinkStatus.UP:
+                    return False
+            for link in links:
+                other = self.nodes[link.info.peer]
+                if link.status is not LinkStatus.UP or other.host is None:
+                    return False
+                back = other.host.exchange.links.links.get(node.name)
+                if back is None or back.status is not LinkStatus.UP:
+                    return False
+        return True
+
+    # ---- what is seen --------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[tuple[str, str], Counter[str]]:
+        """Packets by type for each (from, to); `CONTROL` are PUBLISHes on ``$isthmus/``."""
+        return self.network.counts
+
+    def reset_counts(self) -> None:
+        self.network.counts.clear()
+
+    def published(self, node: SimNode, packet: Publish) -> None:
+        if self.trace.on:
+            self.trace.note(
+                node.name, "client publish", topic=packet.topic, payload=packet.payload,
+                qos=packet.qos, retain=packet.retain,
+            )
+        if self._published is not None:
+            self._published(node, packet)
+
+    def active_links(self) -> dict[str, set[str]]:
+        """For each running node, the neighbours that its algorithm has a session with."""
+        return {
+            name: {link.info.peer for link in node.host.exchange.links if link.active}
+            for name, node in self.nodes.items()
+            if node.host is not None
+        }
+
+    def status(self) -> dict[str, Any]:
+        return {name: node.status() for name, node in self.nodes.items() if node.running}

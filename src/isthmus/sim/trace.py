@@ -1,0 +1,38 @@
+"""What happened, one line each; a run without a trace pays nothing for it."""
+
+from __future__ import annotations
+
+from isthmus.sim.engine import Engine
+
+__all__ = ["Trace"]
+
+MAX_LINES = 200_000
+
+
+class Trace:
+    """Lines with the time in front.
+
+    A run is a function of its seed, so a failure is searched for without a trace and run again
+    with one.
+    """
+
+    __slots__ = ("_engine", "lines", "on")
+
+    def __init__(self, engine: Engine, *, on: bool) -> None:
+        self._engine = engine
+        self.on = on
+        self.lines: list[str] = []
+
+    def note(self, who: str, what: str, **fields: object) -> None:
+        if not self.on or len(self.lines) >= MAX_LINES:
+            return
+        rest = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        self.lines.append(f"{self._engine.now_s:10.4f} {who}: {what}{rest}")
+
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def _shown(value: object) -> str:
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 120 else text[:117] + "..."

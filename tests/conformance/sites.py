@@ -1,0 +1,39 @@
+"""Opens sites: real brokers, and a real node process in front of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+from isthmus.brokers import create
+from isthmus.brokers.base import Broker
+from nodes import NodeProcess
+
+from .matrix import Site
+from .stage import Address
+
+__all__ = ["private_site", "shared_site"]
+
+
+def _address(broker: Broker, port: int) -> Address:
+    return Address(port, broker.username, broker.password)
+
+
+@contextmanager
+def shared_site(broker: Broker, folder: Path) -> Iterator[Site]:
+    """Both sides at one broker, which stays."""
+    own = Path(mkdtemp(dir=folder))
+    with NodeProcess(own, f"mqtt://127.0.0.1:{broker.port}") as node:
+        yield Site(_address(broker, broker.port), _address(broker, node.port))
+
+
+@contextmanager
+def private_site(name: str, folder: Path) -> Iterator[Site]:
+    """A broker for each side, gone afterwards."""
+    with ExitStack() as stack:
+        direct, behind = (stack.enter_context(create(name)) for _ in range(2))
+        own = Path(mkdtemp(dir=folder))
+        node = stack.enter_context(NodeProcess(own, f"mqtt://127.0.0.1:{behind.port}"))
+        yield Site(_address(direct, direct.port), _address(behind, node.port))

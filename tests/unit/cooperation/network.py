@@ -1,0 +1,348 @@
+"""A small network without time or chance: algorithms behind ports that pass messages in order.
+
+A link has two directions, each a queue; the test says which direction delivers its next message,
+or lets all of them settle.  Clients and the broker are played packet by packet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from isthmus.cooperation.api import (
+    CooperationAlgorithm,
+    Port,
+    SessionInfo,
+    SessionKind,
+    SessionStatus,
+)
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import (
+    PACKET_TYPES,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
+from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
+
+Factory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
+
+
+class FakePort:
+    """One node's port: a clock that is moved by hand, timers, kept state, links of a network."""
+
+    def __init__(self, node_id: str = "node", network: FakeNetwork | None = None) -> None:
+        self._node_id = node_id
+        self.network = network
+        self.clock_s = 1000.0
+        self.timers: dict[Hashable, float] = {}
+        self.pairs: dict[SessionInfo, SessionInfo] = {}
+        self.changed_routes: list[list[str] | None] = []
+        self.state: bytes | None = None
+        self.saves = 0
+        self._random = random.Random(7)
+        self._sessions = 0
+
+    @property
+    def node_id(self) -> str:
+        return self._node_id
+
+    @property
+    def random(self) -> random.Random:
+        return self._random
+
+    def session(self, kind: SessionKind, peer: str = "") -> SessionInfo:
+        self._sessions += 1
+        return SessionInfo(self._sessions, kind, peer, SessionStatus.ESTABLISHED)
+
+    def pair(self) -> tuple[SessionInfo, SessionInfo]:
+        client = self.session(SessionKind.LOCAL_CLIENT)
+        broker = self.session(SessionKind.LOCAL_BROKER)
+        self.pairs[client] = broker
+        self.pairs[broker] = client
+        return client, broker
+
+    def create_session(self, address: str) -> SessionInfo:
+        assert self.network is not None
+        return self.network.connect(self._node_id, address)
+
+    def close_session(self, session: SessionInfo) -> None:
+        assert self.network is not None
+        self.network.remove(self._node_id, session.peer)
+
+    def send_message(self, session: SessionInfo, message: bytes) -> bool:
+        assert self.network is not None
+        return self.network.send(self._node_id, session, message)
+
+    def get_paired_session(self, session: SessionInfo) -> SessionInfo | None:
+        return self.pairs.get(session)
+
+    def create_mqtt_message(self, packet: Packet) -> bytes:
+        return encode(packet, 5)
+
+    def routes_changed(self, filters: Iterable[str] | None = None) -> None:
+        self.changed_routes.append(None if filters is None else list(filters))
+
+    def set_timer(self, delay_s: float, key: Hashable) -> None:
+        self.timers[key] = self.clock_s + delay_s
+
+    def cancel_timer(self, key: Hashable) -> None:
+        self.timers.pop(key, None)
+
+    def now(self) -> float:
+        return self.clock_s
+
+    def load_state(self) -> bytes | None:
+        return self.state
+
+    def save_state(self, state: bytes) -> None:
+        self.saves += 1
+        self.state = state
+
+    def advance(self, seconds: float, on_timer: Callable[[Hashable], object]) -> None:
+        """Move the clock, and run what runs out on the way, in order."""
+        end = self.clock_s + seconds
+        while due := [(at, key) for key, at in self.timers.items() if at <= end]:
+            at, key = min(due, key=lambda item: item[0])
+            del self.timers[key]
+            self.clock_s = max(self.clock_s, at)
+            on_timer(key)
+        self.clock_s = end
+
+
+class FakeClient:
+    """A client and its session with the broker, played on an algorithm or on `LocalInterest`."""
+
+    def __init__(
+        self,
+        port: FakePort,
+        listener: Callable[[SessionInfo, PacketType, bytes], object],
+        closed: Callable[[SessionInfo], object],
+        level: int = 5,
+    ) -> None:
+        self.port = port
+        self.level = level
+        self.session, self.broker = port.pair()
+        self._listener = listener
+        self._closed = closed
+        self._packet_id = 0
+
+    def says(self, packet: Packet) -> object:
+        return self._listener(self.session, PACKET_TYPES[type(packet)], encode(packet, self.level))
+
+    def hears(self, packet: Packet) -> None:
+        self._listener(self.broker, PACKET_TYPES[type(packet)], encode(packet, self.level))
+
+    def connect(
+        self,
+        client_id: str = "client",
+        *,
+        clean_start: bool = True,
+        expiry_s: int | None = None,
+        refused: bool = False,
+        session_present: bool = False,
+        ack: Properties = NO_PROPERTIES,
+    ) -> FakeClient:
+        properties = Properties(session_expiry_interval=expiry_s)
+        self.says(
+            Connect(
+                client_id=client_id,
+                clean_start=clean_start,
+                properties=properties,
+                protocol_level=self.level,
+            )
+        )
+        code: ReasonCode | ConnectReturnCode
+        if self.level == 5:
+            code = ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.SUCCESS
+        else:
+            code = ConnectReturnCode(5 if refused else 0)
+        self.hears(ConnAck(session_present, code, ack))
+        return self
+
+    def next_packet_id(self) -> int:
+        self._packet_id += 1
+        return self._packet_id
+
+    def subscribe(self, *filters: str, codes: tuple[int, ...] = ()) -> FakeClient:
+        packet_id = self.next_packet_id()
+        self.says(Subscribe(packet_id, tuple(Subscription(each) for each in filters)))
+        granted = codes or (0,) * len(filters)
+        self.hears(SubAck(packet_id, tuple(ReasonCode(code) for code in granted)))
+        return self
+
+    def unsubscribe(self, *filters: str, codes: tuple[int, ...] = ()) -> FakeClient:
+        packet_id = self.next_packet_id()
+        self.says(Unsubscribe(packet_id, filters))
+        given = codes or (0,) * len(filters)
+        answer = tuple(ReasonCode(code) for code in given) if self.level == 5 else ()
+        self.hears(UnsubAck(packet_id, answer))
+        return self
+
+    def disconnect(self, expiry_s: int | None = None) -> None:
+        self.says(Disconnect(properties=Properties(session_expiry_interval=expiry_s)))
+        self.drop()
+
+    def drop(self) -> None:
+        self._closed(self.session)
+        self._closed(self.broker)
+
+
+@dataclass(slots=True)
+class _End:
+    """One node's end of a link, and what is on its way from there."""
+
+    session: SessionInfo
+    queue: deque[bytes] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where one message went: brokers that got it from a neighbour, links that carried it."""
+
+    brokers: Counter[str]
+    links: Counter[tuple[str, str]]
+
+
+class FakeNetwork:
+    """Nodes and the links between them."""
+
+    def __init__(self, factory: Factory, nodes: Iterable[str] = ()) -> None:
+        self.factory = factory
+        self.ports: dict[str, FakePort] = {}
+        self.algorithms: dict[str, CooperationAlgorithm] = {}
+        self.sent: list[tuple[str, str, Packet]] = []
+        self.up: set[frozenset[str]] = set()
+        self._ends: dict[tuple[str, str], _End] = {}
+        for node in nodes:
+            self.add_node(node)
+
+    def add_node(self, node: str) -> None:
+        port = FakePort(node, self)
+        self.ports[node] = port
+        self.algorithms[node] = self.factory(port, {})
+        self.algorithms[node].on_node_start()
+
+    # ---- links ----
+
+    def connect(self, a: str, b: str) -> SessionInfo:
+        """A new link, or one that was down; both ends are told."""
+        for own, other in ((a, b), (b, a)):
+            if (own, other) not in self._ends:
+                session = self.ports[own].session(SessionKind.NEIGHBOR, other)
+                self._ends[own, other] = _End(session)
+            self._ends[own, other].queue.clear()
+        self.up.add(frozenset((a, b)))
+        for own, other in ((a, b), (b, a)):
+            self.algorithms[own].on_session_established(self._ends[own, other].session)
+        return self._ends[a, b].session
+
+    def cut(self, a: str, b: str, *, noticed_by: Iterable[str] | None = None) -> None:
+        """The link is down, and what was on its way is lost; it is kept at both ends."""
+        self.up.discard(frozenset((a, b)))
+        noticing = (a, b) if noticed_by is None else tuple(noticed_by)
+        for own, other in ((a, b), (b, a)):
+            self._ends[own, other].queue.clear()
+            if own in noticing:
+                self.algorithms[own].on_tcp_down(self._ends[own, other].session)
+
+    def give_up(self, a: str, b: str) -> None:
+        """Node `a` does not wait for `b` any longer; `b` still keeps its end."""
+        self.up.discard(frozenset((a, b)))
+        end = self._ends.pop((a, b))
+        self._ends[b, a].queue.clear()
+        self.algorithms[a].on_session_closed(end.session)
+
+    def remove(self, a: str, b: str) -> None:
+        """The link is closed for good at both ends, one after the other."""
+        self.up.discard(frozenset((a, b)))
+        for own, other in ((a, b), (b, a)):
+            end = self._ends.pop((own, other), None)
+            if end is not None:
+                self.algorithms[own].on_session_closed(end.session)
+
+    def session(self, node: str, neighbor: str) -> SessionInfo:
+        return self._ends[node, neighbor].session
+
+    # ---- control messages ----
+
+    def send(self, node: str, session: SessionInfo, message: bytes) -> bool:
+        if frozenset((node, session.peer)) not in self.up:
+            return False
+        assert self._ends[node, session.peer].session is session
+        self._ends[node, session.peer].queue.append(message)
+        self.sent.append((node, session.peer, decode(message, 5)))
+        return True
+
+    def pending(self) -> list[tuple[str, str]]:
+        """The directions in which something is on its way."""
+        return [direction for direction, end in self._ends.items() if end.queue]
+
+    def deliver(self, sender: str, receiver: str) -> None:
+        """The next message from `sender` arrives."""
+        message = self._ends[sender, receiver].queue.popleft()
+        self.algorithms[receiver].mqtt_message_arrived(
+            self._ends[receiver, sender].session, PacketType(message[0] >> 4), message
+        )
+
+    def settle(self) -> None:
+        """Everything on its way arrives, and what follows from it."""
+        for _ in range(100_000):
+            pending = self.pending()
+            if not pending:
+                return
+            self.deliver(*pending[0])
+        raise AssertionError("messages go on for ever")
+
+    def told(self, kind: type[Subscribe | Unsubscribe]) -> dict[tuple[str, str], list[str]]:
+        """The filters of all SUBSCRIBEs or UNSUBSCRIBEs sent so far, per direction."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for sender, receiver, packet in self.sent:
+            if isinstance(packet, kind):
+                filters = (
+                    [each.topic_filter for each in packet.subscriptions]
+                    if isinstance(packet, Subscribe)
+                    else list(packet.topic_filters)
+                )
+                found.setdefault((sender, receiver), []).extend(filters)
+        return found
+
+    # ---- clients ----
+
+    def new_client(self, node: str, level: int = 5) -> FakeClient:
+        """A client of the node that has not said anything yet."""
+        algorithm = self.algorithms[node]
+        return FakeClient(
+            self.ports[node], algorithm.mqtt_message_arrived, algorithm.on_session_closed, level
+        )
+
+    def client(self, node: str, client_id: str = "client") -> FakeClient:
+        """A connected client of the node."""
+        return self.new_client(node).connect(client_id)
+
+    def publish(self, node: str, topic: str, *, retain: bool = False) -> Delivery:
+        """Follow a local client's message through the routes as they are now."""
+        brokers: Counter[str] = Counter()
+        links: Counter[tuple[str, str]] = Counter()
+        arrivals = deque([(node, self.ports[node].pair()[0])])
+        while arrivals:
+            at, arrived_on = arrivals.popleft()
+            route = self.algorithms[at].route(topic, arrived_on, retain=retain)
+            brokers[at] += route.to_local_broker
+            for neighbor in route.neighbors:
+                links[at, neighbor.peer] += 1
+                assert links[at, neighbor.peer] < 10, "the message circulates"
+                if frozenset((at, neighbor.peer)) in self.up:
+                    arrivals.append((neighbor.peer, self.session(neighbor.peer, at)))
+        return Delivery(+brokers, links)
