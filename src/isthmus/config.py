@@ -66,6 +66,7 @@ __all__ = [
     "is_fabric_file",
     "load_fabric_config",
     "load_node_config",
+    "peer_from",
 ]
 
 MAX_PACKET_BYTES = 268_435_460  # 268,435,455 bytes remaining length + 5 of header [MQTT 2.1.4]
@@ -258,6 +259,22 @@ def load_node_config(path: str | Path) -> NodeConfig:
 def load_fabric_config(path: str | Path) -> FabricConfig:
     """Read and check a fabric's file; raises `ConfigError` with every mistake."""
     return _load(Path(path), FabricConfig)
+
+
+def peer_from(data: object) -> Peer:
+    """Check what would stand in a ``[[peer]]`` table; raises `ConfigError` with every mistake."""
+    from isthmus.config_mistakes import describe, dotted
+
+    try:
+        return Peer.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(
+            [
+                ConfigMistake("", dotted(loc), describe(Peer, loc, item))
+                for item in error.errors(include_url=False)
+                for loc in [item["loc"][:1]]
+            ]
+        ) from None
 
 
 def is_fabric_file(path: str | Path) -> bool:

@@ -183,7 +183,10 @@ class Fabric:
         self._exit.callback(end, process, self.config.limits.drain_s + 2.0)
         return RunningNode(
             id=node.id,
-            **listen,
+            mqtt=listen["mqtt"],
+            ws=listen["ws"],
+            admin=listen["admin"],
+            link=listen["link"],
             broker_url=plan.url,
             broker=broker,
             process=process,

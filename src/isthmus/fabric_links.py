@@ -1,4 +1,4 @@
-"""The links that a fabric's file asks for, as a graph: which nodes they join, where they form rings.
+"""The links that a fabric's file asks for, as a graph: whom they join, where they form rings.
 
 Nothing runs here: `isthmus check` prints `notes`, and a fabric that is being started waits until
 `groups` are joined.

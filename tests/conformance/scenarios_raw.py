@@ -322,9 +322,10 @@ def receive_maximum(stage: Stage) -> Observation:
         client.send(PubAck(waiting.pop(0).packet_id))
         waiting.append(_take(stage, client))
         messages.append(waiting[-1].payload.decode())
+    # Fewer at a time are as good, and depend on the moment.
     return Observation(
-        {"at once": at_once, "messages": tuple(messages)},
-        tuple({"at once": number, "messages": ("1", "2", "3", "4", "5")} for number in (1, 2)),
+        {"within the maximum": at_once <= 2, "messages": tuple(messages)},
+        ({"within the maximum": True, "messages": ("1", "2", "3", "4", "5")},),
     )
 
 

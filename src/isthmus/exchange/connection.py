@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from isthmus.errors import MalformedPacket
+from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.exchange.hello import (
     NONCE_BYTES,
     Hello,
@@ -43,6 +43,7 @@ __all__ = ["Connection", "Greeting"]
 
 PROOF_BYTES = 32
 MAX_GREETING_BYTES = 8_192
+MAX_EARLY = 1_000
 
 
 class Greeting(Enum):
@@ -62,6 +63,7 @@ class Connection:
         "_accept_nonce",
         "_buffer",
         "_dial_nonce",
+        "_early",
         "_given_proof",
         "_hello",
         "_max_packet_bytes",
@@ -110,6 +112,7 @@ class Connection:
         self._dial_nonce = token_bytes(NONCE_BYTES) if secret and dialled else b""
         self._accept_nonce = b""
         self._given_proof = b""
+        self._early: list[bytes] = []
 
     # ---- bytes ---------------------------------------------------------------------------
 
@@ -141,6 +144,16 @@ class Connection:
     def peer_id(self) -> str:
         """The other node's id, empty before its hello."""
         return self.peer.node_id if self.peer is not None else ""
+
+    def keep_early(self, frame: bytes) -> None:
+        """Keep a packet that came before the link is complete."""
+        if len(self._early) >= MAX_EARLY:
+            raise RemoteProtocolError("too many packets before the link is complete")
+        self._early.append(frame)
+
+    def take_early(self) -> list[bytes]:
+        early, self._early = self._early, []
+        return early
 
     def waiting_bytes(self) -> int:
         return self.channel.buffered_bytes() + sum(map(len, self._out))

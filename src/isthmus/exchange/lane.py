@@ -106,7 +106,9 @@ class OutgoingLane:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""
         entry = self._in_flight.get(packet_id)
         if entry is None:
-            raise RemoteProtocolError(f"an acknowledgement of packet {packet_id}, not in flight")
+            # After a reconnect a message can be acknowledged twice: because it became safe, and
+            # because it was repeated.  And if it is not repeated yet, it will be.
+            return b""
         if head == _PUBREC:
             if entry.qos != 2:
                 raise RemoteProtocolError("PUBREC for a message that is not QoS 2")

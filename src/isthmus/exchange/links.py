@@ -184,7 +184,11 @@ class Links:
         elif head == 0xE0:
             self._goodbye_came(connection)
         elif connection.link is not None:
-            self.owner.frame_arrived(connection.link, connection.lane, frame)
+            if connection.link.status is LinkStatus.UP:
+                self.owner.frame_arrived(connection.link, connection.lane, frame)
+            else:
+                # The other end has all lanes already; here one is still being opened.
+                connection.keep_early(frame)
 
     def _judge(self, connection: Connection, peer: Hello) -> None:
         """Whether `peer` may be linked with; raises `LinkRefused`."""
@@ -283,6 +287,9 @@ class Links:
             hold.cancel()
         self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
         self.owner.link_up(link)
+        for connection in filter(None, list(link.connections)):
+            for frame in connection.take_early():
+                self._frame(connection, frame)
 
     # ---- losing them ---------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from isthmus.errors import RemoteProtocolError
@@ -92,27 +93,33 @@ class Update:
 Message = Hello | Update
 
 
-def _dump(message: dict[str, object]) -> bytes:
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    return _dump(
-        {
-            "v": WIRE_VERSION,
-            "type": "hello",
-            "incarnation": hello.incarnation,
-            "epoch": hello.epoch,
-        }
-    )
+    fields = {"incarnation": hello.incarnation, "epoch": hello.epoch}
+    return _dump({"v": WIRE_VERSION, "type": "hello", **fields}).encode()
 
 
 def encode_updates(nodes: Iterable[Announcement], gone: Iterable[NodeKey]) -> Iterator[bytes]:
     """Updates that together say all of it, withdrawals first and `nodes` in their order."""
-    for part in _parts([list(key) for key in gone]):
-        yield _dump({"v": WIRE_VERSION, "type": "update", "nodes": [], "gone": part})
-    for part in _parts([_listed(announcement) for announcement in nodes]):
-        yield _dump({"v": WIRE_VERSION, "type": "update", "nodes": part, "gone": []})
+    waiting: dict[str, list[str]] = {"nodes": [], "gone": []}
+    size = 0
+    items = chain(
+        (("gone", _dump(key)) for key in gone),
+        (("nodes", _dump(_listed(announcement))) for announcement in nodes),
+    )
+    for where, item in items:
+        length = len(item.encode()) + 1
+        if size and size + length > CHUNK_BYTES:
+            yield _update(**waiting)
+            waiting = {"nodes": [], "gone": []}
+            size = 0
+        waiting[where].append(item)
+        size += length
+    if size:
+        yield _update(**waiting)
 
 
 def _listed(announcement: Announcement) -> list[object]:
@@ -120,18 +127,10 @@ def _listed(announcement: Announcement) -> list[object]:
     return [*announcement.node, announcement.sequence, links]
 
 
-def _parts(items: list[list[object]] | list[list[str]]) -> Iterator[list[object]]:
-    part: list[object] = []
-    size = 0
-    for item in items:
-        length = len(json.dumps(item, separators=(",", ":"), ensure_ascii=False).encode()) + 1
-        if part and size + length > CHUNK_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(item)
-        size += length
-    if part:
-        yield part
+def _update(nodes: list[str], gone: list[str]) -> bytes:
+    """An update of parts that are JSON already."""
+    head = f'{{"v":{WIRE_VERSION},"type":"update"'
+    return f'{head},"nodes":[{",".join(nodes)}],"gone":[{",".join(gone)}]}}'.encode()
 
 
 # ---- parsing ----

@@ -40,8 +40,6 @@ from isthmus.mqtt.properties import NO_PROPERTIES
 
 __all__ = ["DueWill", "WillTimers", "Wills"]
 
-_NEVER_S: Final = 0xFFFF_FFFF
-"""A session expiry interval that means: does not expire (MQTT 5 §3.1.2.11.2)."""
 _OVERHEAD_BYTES: Final = 512
 _SNAPSHOT_HEADER: Final = b"isthmus-wills 1\n"
 
@@ -83,6 +81,7 @@ class _Armed:
     client_id: str
     will: Will
     session_expiry_s: int
+    """0xFFFFFFFF, which is longer than any delay, for a session that does not expire."""
     may_change_expiry: bool
 
     def delay_s(self) -> int:
@@ -133,7 +132,7 @@ class Wills:
         if session_id in self._armed:
             raise ValueError(f"session {session_id} is connected already")
         ended = connect.clean_start or session_present is False
-        due = self._end_earlier(client_id, session_ended=ended) if client_id else []
+        due = self._end_earlier(client_id, session_ended=ended)
         if connect.will is None:
             return self._count(due)
         size = _size(connect.will, client_id)
@@ -141,7 +140,8 @@ class Wills:
         if self._bytes + size > self._max_bytes:
             self._not_remembered += 1
             return self._count(due)
-        requested = _requested_expiry(connect)
+        # Absent is 0 (MQTT 5 §3.1.2.11.2); for 3.1.1, which has no delay, it does not matter.
+        requested = connect.properties.session_expiry_interval or 0
         self._armed[session_id] = _Armed(
             client_id,
             connect.will,
@@ -310,12 +310,6 @@ class Wills:
     def _count(self, due: list[DueWill]) -> list[DueWill]:
         self._sent += len(due)
         return due
-
-
-def _requested_expiry(connect: Connect) -> int:
-    if connect.protocol_level < 5:
-        return 0 if connect.clean_start else _NEVER_S
-    return connect.properties.session_expiry_interval or 0
 
 
 def _size(will: Will, client_id: str) -> int:

@@ -1,10 +1,4 @@
-"""The node's admin HTTP server: health, readiness, metrics and status, all read-only.
-
-    GET /healthz      200 while the event loop turns
-    GET /readyz       200 when clients would be served, else 503 and why not
-    GET /metrics      Prometheus text, or OpenMetrics when asked for (`isthmus.node.metrics`)
-    GET /api/status   JSON, the same that `isthmus status` shows
-    GET /             a list of the above
+"""The node's admin HTTP server: sockets, framing and bounds; pages are in `admin_pages`.
 
 HTTP/1.1 by h11; asyncio carries the bytes.
 
@@ -18,55 +12,26 @@ in a thread, so that they cost a starting node nothing and a running one no paus
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from isthmus.addresses import Address
 from isthmus.logs import get_logger
+from isthmus.node.admin_pages import AdminNode, Answer, Request, answer
 
 if TYPE_CHECKING:
     import h11
 
-__all__ = ["AdminServer", "Answer", "StatusSource", "answer"]
+__all__ = ["AdminServer"]
 
 MAX_HEAD_BYTES = 16_384
-MAX_BODY_BYTES = 65_536  # read and thrown away; nothing here takes a body
+MAX_BODY_BYTES = 65_536
 MAX_CONNECTIONS = 64
 READ_BYTES = 16_384
 LINGER_S = 1.0
 LINGER_READS = 64
 
-INDEX = """Isthmus node. Read-only; see docs/reference/admin.md.
-
-/healthz     is the process alive
-/readyz      would a client be served now
-/metrics     Prometheus
-/api/status  everything, as JSON
-"""
-
 log = get_logger(__name__)
-
-
-class StatusSource(Protocol):
-    """What the admin server needs of a node."""
-
-    @property
-    def ready(self) -> bool: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One HTTP answer, before framing."""
-
-    status: int
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 class _Refused(Exception):
@@ -77,61 +42,11 @@ class _Refused(Exception):
         self.answer = Answer(status, f"{problem}\n".encode())
 
 
-def answer(node: StatusSource, method: str, target: str, accept: str = "") -> Answer:
-    """What a request is answered with; pure but for reading the node."""
-    page = PAGES.get(target.partition("?")[0])
-    if page is None:
-        return Answer(404, f"not found\n\n{INDEX}".encode())
-    if method not in ("GET", "HEAD"):
-        return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
-    return page(node, accept)
-
-
-def _index(node: StatusSource, accept: str) -> Answer:
-    return Answer(200, INDEX.encode())
-
-
-def _healthz(node: StatusSource, accept: str) -> Answer:
-    return Answer(200, b"ok\n")
-
-
-def _readyz(node: StatusSource, accept: str) -> Answer:
-    if node.ready:
-        return Answer(200, b"ready\n")
-    status = node.status()
-    reason = f"not ready: the node is {status.get('node', {}).get('status', 'not running')}"
-    broker = status.get("broker", {})
-    if broker.get("reachable") is False:
-        reason += f"; its broker {broker.get('url', '')} is unreachable"
-    return Answer(503, f"{reason}\n".encode())
-
-
-def _status(node: StatusSource, accept: str) -> Answer:
-    body = json.dumps(node.status(), indent=2, default=str).encode() + b"\n"
-    return Answer(200, body, "application/json")
-
-
-def _metrics(node: StatusSource, accept: str) -> Answer:
-    from isthmus.node.metrics import exposition
-
-    body, content_type = exposition(node, accept)
-    return Answer(200, body, content_type)
-
-
-PAGES: dict[str, Callable[[StatusSource, str], Answer]] = {
-    "/": _index,
-    "/healthz": _healthz,
-    "/readyz": _readyz,
-    "/metrics": _metrics,
-    "/api/status": _status,
-}
-
-
 class AdminServer:
     """Serves a node's admin pages on one address."""
 
     def __init__(
-        self, node: StatusSource, address: Address, *, request_timeout_s: float = 15.0
+        self, node: AdminNode, address: Address, *, request_timeout_s: float = 15.0
     ) -> None:
         self._node = node
         self._wanted = address
@@ -212,11 +127,12 @@ class AdminServer:
         while True:
             try:
                 async with asyncio.timeout(self._request_timeout_s):
-                    request = await _receive(http, reader)
-                if request is None:
+                    received = await _receive(http, reader)
+                if received is None:
                     return
+                request = _request(*received, writer.get_extra_info("peername"))
                 reply = self._answer(request)
-                head_only = request.method == b"HEAD"
+                head_only = request.method == "HEAD"
             except h11.RemoteProtocolError as error:
                 problem = f"{error}\n".encode()
                 reply, head_only = Answer(error.error_status_hint, problem), False
@@ -229,14 +145,36 @@ class AdminServer:
                 return await _linger(reader, writer)
             http.start_next_cycle()
 
-    def _answer(self, request: h11.Request) -> Answer:
-        accept = b",".join(value for name, value in request.headers if name == b"accept")
-        method, target = request.method.decode("latin-1"), request.target.decode("latin-1")
+    def _answer(self, request: Request) -> Answer:
         try:
-            return answer(self._node, method, target, accept.decode("latin-1"))
+            reply = answer(self._node, request)
         except Exception:
-            log.exception("admin request failed", method=method, target=target)
+            log.exception("admin request failed", method=request.method, target=request.target)
             return Answer(500, b"internal error; the node's log says more\n")
+        if request.method not in ("GET", "HEAD"):
+            log.info(
+                "admin request",
+                method=request.method,
+                target=request.target,
+                client=request.client,
+                status=reply.status,
+            )
+        return reply
+
+
+def _request(head: h11.Request, body: bytes, peername: tuple[str, int] | None) -> Request:
+    def header(name: bytes) -> str:
+        return b",".join(value for key, value in head.headers if key == name).decode("latin-1")
+
+    return Request(
+        method=head.method.decode("latin-1"),
+        target=head.target.decode("latin-1"),
+        accept=header(b"accept"),
+        content_type=header(b"content-type"),
+        host=header(b"host"),
+        client=peername[0] if peername else "",
+        body=body,
+    )
 
 
 def _import_libraries() -> None:
@@ -245,12 +183,14 @@ def _import_libraries() -> None:
     import isthmus.node.metrics  # noqa: F401
 
 
-async def _receive(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The next whole request; its body is thrown away.  None when the peer is done."""
+async def _receive(
+    http: h11.Connection, reader: asyncio.StreamReader
+) -> tuple[h11.Request, bytes] | None:
+    """The next whole request with its body.  None when the peer is done."""
     import h11
 
     request: h11.Request | None = None
-    body_bytes = 0
+    body = bytearray()
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
@@ -258,11 +198,12 @@ async def _receive(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.Data):
-            body_bytes += len(event.data)
-            if body_bytes > MAX_BODY_BYTES:
-                raise _Refused(413, "no page here takes a body")
+            body += event.data
+            if len(body) > MAX_BODY_BYTES:
+                raise _Refused(413, f"a body has at most {MAX_BODY_BYTES} bytes")
         elif isinstance(event, h11.EndOfMessage):
-            return request
+            assert request is not None
+            return request, bytes(body)
         else:  # ConnectionClosed or PAUSED
             return None
 

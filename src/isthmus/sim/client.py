@@ -79,6 +79,8 @@ class SimClient:
         self.received: list[Received] = []
         self.acknowledged: list[bytes] = []
         """Payloads of its own that its broker has confirmed."""
+        self.granted: dict[str, float] = {}
+        """Filters that its broker has granted, with the time it heard so."""
         self.connection: ClientConnection | None = None
         self.present = False
         """Whether it means to be connected."""
@@ -123,6 +125,7 @@ class SimClient:
     def unsubscribe(self, *topic_filters: str) -> None:
         for each in topic_filters:
             self.wanted.pop(each, None)
+            self.granted.pop(each, None)
         if self.connected and self.connection is not None:
             self.connection.unsubscribe(Unsubscribe(self.next_packet_id(), topic_filters))
 
@@ -266,8 +269,16 @@ class ClientConnection:
         def at_broker() -> None:
             codes = self._node.broker.subscribe(self.client_id, packet.subscriptions)
             frame = encode(SubAck(packet.packet_id, codes), self._level)
-            self._to_broker(lambda: self._answered(PacketType.SUBACK, frame))
+            self._to_broker(lambda: back(frame))
             self._node.broker.send_retained(self.client_id, packet.subscriptions)
+
+        def back(frame: bytes) -> None:
+            self._answered(PacketType.SUBACK, frame)
+            self._to_client(at_client)
+
+        def at_client() -> None:
+            for each in packet.subscriptions:
+                self.client.granted.setdefault(each.topic_filter, self._engine.now_s)
 
         self._to_node(at_node)
 

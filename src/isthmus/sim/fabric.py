@@ -113,7 +113,10 @@ class SimFabric:
         sessions: int | None = None,
         qos: int | None = None,
     ) -> None:
-        """`a` is told to keep up a link to `b`, now and after every restart."""
+        """`a` is told to keep up a link to `b`, now and after every restart.
+
+        If `b`'s operator had removed `a`, `b` is told to take it back.
+        """
         if delay_s is not None or bytes_per_s is not None:
             before = self.network.wire(a.name, b.name)
             delay_s = before.delay_s if delay_s is None else delay_s
@@ -123,14 +126,24 @@ class SimFabric:
         a.peers[b.address] = (sessions, qos)
         if a.running:
             a.exchange.add_peer(b.address, sessions, qos)
+        if b.running and a.name in b.exchange.links.removed:
+            b.peers[a.address] = (sessions, qos)
+            b.exchange.add_peer(a.address, sessions, qos)
 
     def unlink(self, a: SimNode, b: SimNode) -> None:
-        """The operator removes each from the other."""
+        """The operator removes the link where it was configured."""
         self._note("unlink", a, b)
         for one, other in ((a, b), (b, a)):
-            one.peers.pop(other.address, None)
-            if one.running and not one.exchange.remove_peer(other.address):
-                one.exchange.remove_peer(other.name)
+            if one.peers.pop(other.address, None) is not None and one.running:
+                one.exchange.remove_peer(other.address)
+
+    def wanted_links(self) -> set[tuple[str, str]]:
+        """The links that the configurations ask for, each once."""
+        return {
+            (min(node.name, peer), max(node.name, peer))
+            for node in self.nodes.values()
+            for peer in (address.partition(":")[0] for address in node.peers)
+        }
 
     # ---- faults --------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ RECHUNK = 0.15
 """How often a chunk is cut in two on its way."""
 
 _PINGS = frozenset((0xC0, 0xD0))
+_PING_BYTES = frozenset((0xC0, 0xD0, 0x00))
 _CONTROL = b"$isthmus/"
 _FIN = b""
 
@@ -184,7 +185,7 @@ class SimChannel:
                 self.other._lose_soon(self._wire.delay_s, "reset by the other end")
             return
         if self.connection is not None:
-            if not _PINGS.issuperset(data[::2]):
+            if not _PING_BYTES.issuperset(data):
                 self._network.engine.activity()
             self.owner.received(self.connection, data)
 

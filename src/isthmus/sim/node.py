@@ -41,6 +41,8 @@ class SimNode:
         self.host: SimHost | None = None
         self.attached: dict[ClientConnection, None] = {}
         self.clients: dict[str, SimClient] = {}
+        self.ended_s: list[float] = []
+        """When its lives ended."""
         self._clock_ahead_ms = clock_ahead_ms
         self._lives = 0
 
@@ -112,6 +114,7 @@ class SimNode:
 
     def _end(self, host: SimHost, *, silent: bool) -> None:
         host.alive = False
+        self.ended_s.append(self.engine.now_s)
         self.host = None
         self.broker.node_gone(host)
         self.fabric.network.endpoint_gone(host, silent=silent)

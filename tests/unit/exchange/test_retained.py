@@ -248,6 +248,16 @@ def test_deleting_over_and_over_does_not_fill_the_memory() -> None:
     assert len(store._expiry_times._heap) < 100
 
 
+def test_a_deletion_that_cannot_be_kept_is_news_once_and_not_at_every_synchronisation() -> None:
+    store = RetainedStore("a", RetainedLimits(max_tombstones=0))
+    deletion = a_message(payload=b"")
+    assert store.offer(deletion, NOW)
+    assert not store.offer(deletion, NOW, must_store=True)
+    store.record_local(b"t", b"x", now_ms=NOW)
+    assert store.offer(a_message(payload=b"", version=a_version(NOW + 1)), NOW, must_store=True)
+    assert len(store) == 0
+
+
 # ---- message expiry ----
 
 
@@ -385,6 +395,18 @@ def test_what_is_news_is_reported_once() -> None:
     assert speaker.next_payload(NOW) is None
 
 
+def test_a_full_store_takes_nothing_new_from_a_synchronisation() -> None:
+    """It could not tell next time that it has been taken, and would publish it again and again."""
+    left, full = RetainedStore("a"), RetainedStore("b", RetainedLimits(max_topics=0))
+    left.record_local(b"t", b"x", now_ms=NOW)
+    speaker, listener = RetainedSync(left), RetainedSync(full)
+    speaker.receive(empty_digest(), NOW)
+    payload = speaker.next_payload(NOW)
+    assert payload is not None
+    assert listener.receive(payload, NOW) == []
+    assert full.status()["not_stored"] == 1
+
+
 def test_a_push_says_what_is_last_when_it_is_sent() -> None:
     left = RetainedStore("a")
     left.record_local(b"t", b"old", now_ms=NOW)
@@ -407,6 +429,19 @@ def test_lists_of_a_leaf_with_long_topics_are_cut_and_put_together() -> None:
     assert len(left) == len(right) == 10
     assert sum(payload[1] == 5 for payload in said) > 2
     assert all(len(payload) <= 514 or payload[1] == 1 for payload in said)
+
+
+def test_only_what_differs_in_a_leaf_is_pushed() -> None:
+    left, right = RetainedStore("a"), RetainedStore("b")
+    topics = same_leaf(8)
+    for topic in topics:
+        right.offer(left.record_local(topic, b"x", now_ms=NOW), NOW)
+    left.record_local(topics[3], b"y", now_ms=NOW)
+    right.record_local(topics[6], b"z", now_ms=NOW + 1)
+    pushed = [payload for payload in synchronise(left, right, NOW + 1) if payload[1] == 6]
+    assert len(pushed) == 2
+    assert all(len(payload) < 2 * len(topics[0]) for payload in pushed)
+    assert left.branch_digests() == right.branch_digests()
 
 
 def same_leaf(count: int) -> list[bytes]:

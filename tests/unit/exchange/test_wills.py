@@ -240,6 +240,10 @@ def test_other_clients_and_unknown_ids_are_others(wills: Wills) -> None:
     assert wills.connected(4, v3(clean=True), "") == []
     assert ids(wills.lost(3, 0.0)) == [""]
     assert ids(wills.lost(4, 0.0)) == [""]
+    wills.connected(5, v5(10, 100), "")
+    wills.lost(5, 0.0)
+    assert wills.connected(6, v5(clean=True), "") == []
+    assert wills.status()["waiting"] == 1
 
 
 def test_a_client_without_a_will_leaves_nothing(wills: Wills) -> None:

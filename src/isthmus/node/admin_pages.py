@@ -1,0 +1,223 @@
+"""What the admin server answers to which request; no socket here.
+
+    GET    /healthz           200 while the event loop turns
+    GET    /readyz            200 when clients would be served, else 503 and why not
+    GET    /metrics           Prometheus text, or OpenMetrics when asked for
+    GET    /api/status        JSON, the same that `isthmus status` shows
+    GET    /api/peers         JSON: the neighbours, in which state and why
+    POST   /api/peers         {"address": "host:port", "sessions": 1, "qos": 1}: 202, then keeps trying
+    DELETE /api/peers/NAME    by the neighbour's id or address: 200, or 404
+    GET    /                  a list of the above
+
+There is no login, so what changes the node is answered only to programs on the same machine, and
+not to web pages that a browser there shows: the caller must connect from loopback, must say
+``Content-Type: application/json``, which a page of another origin cannot without being allowed to,
+and must have called the node by an IP address or ``localhost``, which a page cannot either that
+lured the browser here by a name of its own (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from isthmus.config import peer_from
+from isthmus.errors import ConfigError
+from isthmus.node.neighbors import neighbors
+
+__all__ = ["PAGES", "AdminNode", "Answer", "Request", "StatusSource", "answer"]
+
+INDEX = """Isthmus node; see docs/reference/admin.md.
+
+/healthz     is the process alive
+/readyz      would a client be served now
+/metrics     Prometheus
+/api/status  everything, as JSON
+/api/peers   neighbours; POST adds one, DELETE /api/peers/NAME removes one
+"""
+
+JSON = "application/json"
+
+
+class StatusSource(Protocol):
+    """A node that can be asked."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class AdminNode(StatusSource, Protocol):
+    """What the admin server needs of a node."""
+
+    def add_peer(
+        self, address: str, sessions: int | None = None, qos: int | None = None
+    ) -> None: ...
+
+    def remove_peer(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request, after framing."""
+
+    method: str
+    target: str
+    accept: str = ""
+    content_type: str = ""
+    host: str = ""
+    """The Host header: what the caller calls this node."""
+    client: str = ""
+    """The IP address that the request comes from."""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, before framing."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def answer(node: AdminNode, request: Request) -> Answer:
+    """What `request` is answered with."""
+    path = request.target.partition("?")[0]
+    name = path.removeprefix(PEER_PREFIX) if path.startswith(PEER_PREFIX) else ""
+    methods = {"DELETE": _remove_peer} if name else PAGES.get(path)
+    if methods is None:
+        return Answer(404, f"not found\n\n{INDEX}".encode())
+    method = "GET" if request.method == "HEAD" else request.method
+    page = methods.get(method)
+    if page is None:
+        allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+        headers = (("Allow", allowed),)
+        return Answer(405, f"only {allowed}\n".encode(), headers=headers)
+    if method != "GET" and (refusal := _may_not_change(request)):
+        return refusal
+    return page(node, request)
+
+
+def _may_not_change(request: Request) -> Answer | None:
+    if not _is_loopback(request.client):
+        return _problem(403, "changes are taken only from this machine (loopback)")
+    if request.content_type.partition(";")[0].strip().lower() != JSON:
+        return _problem(415, f"changes need the header Content-Type: {JSON}")
+    if not _is_literal(request.host):
+        return _problem(403, "changes need an IP address or localhost as the host of the URL")
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _is_literal(host: str) -> bool:
+    """Whether a Host header holds an address rather than a name that anybody may have given."""
+    name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# ---- pages -----------------------------------------------------------------------------------
+
+
+def _json(status: int, content: object) -> Answer:
+    return Answer(status, json.dumps(content, indent=2, default=str).encode() + b"\n", JSON)
+
+
+def _problem(status: int, *problems: str) -> Answer:
+    return _json(status, {"problems": list(problems)})
+
+
+def _index(node: AdminNode, request: Request) -> Answer:
+    return Answer(200, INDEX.encode())
+
+
+def _healthz(node: AdminNode, request: Request) -> Answer:
+    return Answer(200, b"ok\n")
+
+
+def _readyz(node: AdminNode, request: Request) -> Answer:
+    if node.ready:
+        return Answer(200, b"ready\n")
+    status = node.status()
+    reason = f"not ready: the node is {status.get('node', {}).get('status', 'not running')}"
+    broker = status.get("broker", {})
+    if broker.get("reachable") is False:
+        reason += f"; its broker {broker.get('url', '')} is unreachable"
+    return Answer(503, f"{reason}\n".encode())
+
+
+def _status(node: AdminNode, request: Request) -> Answer:
+    return _json(200, node.status())
+
+
+def _metrics(node: AdminNode, request: Request) -> Answer:
+    from isthmus.node.metrics import exposition
+
+    body, content_type = exposition(node, request.accept)
+    return Answer(200, body, content_type)
+
+
+def _peers(node: AdminNode, request: Request) -> Answer:
+    return _json(200, neighbors(node.status()))
+
+
+def _add_peer(node: AdminNode, request: Request) -> Answer:
+    try:
+        peer = peer_from(json.loads(request.body))
+    except ConfigError as error:
+        return _problem(400, *(f"{m.key}: {m.problem}".lstrip(": ") for m in error.mistakes))
+    except (ValueError, RecursionError) as error:
+        return _problem(400, f"the body is not JSON: {error}")
+    address = str(peer.address)
+    status = node.status()
+    if address in status.get("listeners", {}).values():
+        return _problem(400, f"address: {address} is this node's own; name another node's link")
+    if any(row["address"] == address for row in neighbors(status)["peers"]):
+        return _problem(409, f"{address} is already a peer; to change it, remove it first")
+    try:
+        node.add_peer(address, peer.sessions, peer.qos)
+    except ValueError as error:
+        return _problem(400, str(error))
+    return _json(202, {"address": address})
+
+
+def _remove_peer(node: AdminNode, request: Request) -> Answer:
+    name = unquote(request.target.partition("?")[0].removeprefix(PEER_PREFIX))
+    if node.remove_peer(name):
+        return _json(200, {"removed": name})
+    known = neighbors(node.status())["peers"]
+    names = [str(n) for row in known for n in (row["neighbor"], row["address"]) if n]
+    there = f"there are {', '.join(names)}" if names else "there is none"
+    return _problem(404, f"no neighbour has the id or address {name!r}; {there}")
+
+
+PEER_PREFIX = "/api/peers/"
+Page = Callable[[AdminNode, Request], Answer]
+PAGES: Mapping[str, Mapping[str, Page]] = {
+    "/": {"GET": _index},
+    "/healthz": {"GET": _healthz},
+    "/readyz": {"GET": _readyz},
+    "/metrics": {"GET": _metrics},
+    "/api/status": {"GET": _status},
+    "/api/peers": {"GET": _peers, "POST": _add_peer},
+}

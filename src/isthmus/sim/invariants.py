@@ -1,0 +1,202 @@
+"""What must hold of a fabric at rest, computed from scratch.
+
+Each check raises `Violation` with what is and what should be.  They read the nodes' own objects but
+share no computation with them: trees by search, covering pair by pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from isthmus.cooperation.interest import SubscriptionFlooding
+from isthmus.cooperation.local_interest import SAVE_DELAY_S
+from isthmus.mqtt.covering import covers, normal_form
+from isthmus.sim.fabric import SimFabric
+from isthmus.sim.node import SimNode
+
+__all__ = [
+    "Violation",
+    "check_at_rest",
+    "check_empty",
+    "check_inter_subscriptions",
+    "check_local_interest",
+    "check_retained",
+    "check_topology",
+    "component_of",
+    "largest",
+]
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
+    """Everything that holds when all nodes run, nothing is cut and nothing happens any more."""
+    check_topology(fabric)
+    check_local_interest(fabric)
+    check_inter_subscriptions(fabric)
+    if retained:
+        check_retained(fabric)
+    for node in fabric.nodes.values():
+        for link in node.exchange.links:
+            if link.active and (waiting := sum(len(lane.unacked) for lane in link.outgoing)):
+                raise Violation(
+                    f"{node.name} waits for {link.info.peer} to acknowledge {waiting} messages"
+                )
+
+
+# ---- topology ----------------------------------------------------------------------------
+
+
+def component_of(edges: Iterable[tuple[str, str]], start: str) -> set[str]:
+    """The nodes that `start` is connected with, itself included."""
+    around: dict[str, set[str]] = {}
+    for a, b in edges:
+        around.setdefault(a, set()).add(b)
+        around.setdefault(b, set()).add(a)
+    found, todo = {start}, [start]
+    while todo:
+        for other in around.get(todo.pop(), ()):
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def check_topology(fabric: SimFabric) -> None:
+    """Active links have two ends, form no ring, and connect all that is linked."""
+    active = fabric.active_links()
+    edges = set()
+    for name, neighbors in active.items():
+        for other in neighbors:
+            if name not in active.get(other, ()):
+                raise Violation(f"the link {name} - {other} is active at {name} alone")
+            edges.add((min(name, other), max(name, other)))
+    wanted = fabric.wanted_links()
+    if edges - wanted:
+        raise Violation(f"active links that nobody asked for: {sorted(edges - wanted)}")
+    for name in active:
+        reached, linked = component_of(edges, name), component_of(wanted, name)
+        if reached != linked:
+            raise Violation(
+                f"{name} reaches {sorted(reached)} but is linked with {sorted(linked)}; "
+                f"active: {sorted(edges)}, wanted: {sorted(wanted)}"
+            )
+        inside = [edge for edge in edges if edge[0] in reached]
+        if len(inside) != len(reached) - 1:
+            raise Violation(f"the active links of {sorted(reached)} form a ring: {sorted(inside)}")
+
+
+# ---- interest ----------------------------------------------------------------------------
+
+
+def largest(filters: Iterable[str]) -> set[str]:
+    """Those that no other one covers, in normal form."""
+    every = {normal_form(each) for each in filters}
+    return {
+        each for each in every if not any(other != each and covers(other, each) for other in every)
+    }
+
+
+def check_local_interest(fabric: SimFabric) -> None:
+    """Each node knows what its clients want: no less, and no more than its broker keeps."""
+    for node in fabric.nodes.values():
+        algorithm = node.algorithm
+        if not isinstance(algorithm, SubscriptionFlooding):
+            continue
+        known = set(algorithm.local_filters)
+        connected = {
+            normal_form(topic_filter)
+            for session in node.broker.sessions.values()
+            if session.connection is not None
+            for topic_filter in session.filters
+        }
+        missing = (connected | _kept_for_absent(node)) - known
+        if missing:
+            raise Violation(f"{node.name} does not know that its clients want {sorted(missing)}")
+
+
+def _kept_for_absent(node: SimNode) -> set[str]:
+    """What absent clients were granted and nothing can have made the node forget."""
+    kept = set()
+    for client in node.clients.values():
+        session = node.broker.sessions.get(client.client_id)
+        if session is None or session.connection is not None or not session.expiry_s:
+            continue
+        for topic_filter, granted_s in client.granted.items():
+            forgotten = any(
+                granted_s <= ended_s and (not node.state_dir or ended_s < granted_s + 2 * SAVE_DELAY_S)
+                for ended_s in node.ended_s
+            )
+            if not forgotten and topic_filter in session.filters:
+                kept.add(normal_form(topic_filter))
+    return kept
+
+
+def check_inter_subscriptions(fabric: SimFabric) -> None:
+    """SF's definition: on each neighbour, what is wanted on this side of the link; both ends agree.
+
+    Wanted is what the local clients of every node on this side want, as their nodes know it.
+    """
+    active = fabric.active_links()
+    edges = {(name, other) for name, others in active.items() for other in others}
+    for name, other in sorted(edges):
+        here, there = fabric.nodes[name].exchange, fabric.nodes[other].exchange
+        if not isinstance(here.algorithm, SubscriptionFlooding):
+            return
+        assert isinstance(there.algorithm, SubscriptionFlooding)
+        rest = [edge for edge in edges if set(edge) != {name, other}]
+        wanted: list[str] = []
+        for side in component_of(rest, name):
+            algorithm = fabric.nodes[side].algorithm
+            assert isinstance(algorithm, SubscriptionFlooding)
+            wanted += algorithm.local_filters
+        expected = largest(wanted)
+        announced = set(here.algorithm.announced_to(here.links.links[other].info))
+        received = set(there.algorithm.received_from(there.links.links[name].info))
+        if announced != expected or received != expected:
+            raise Violation(
+                f"inter-subscriptions of {name} on {other}: the definition gives "
+                f"{sorted(expected)}, {name} means {sorted(announced)}, "
+                f"{other} has {sorted(received)}"
+            )
+
+
+# ---- retained ----------------------------------------------------------------------------
+
+
+def check_retained(fabric: SimFabric) -> None:
+    """Brokers that are connected hold the same retained messages."""
+    wanted = fabric.wanted_links()
+    for name, node in fabric.nodes.items():
+        mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
+        for other in sorted(component_of(wanted, name)):
+            retained = fabric.nodes[other].broker.retained
+            theirs = {topic: publish.payload for topic, publish in retained.items()}
+            if mine != theirs:
+                differ = {
+                    topic: (mine.get(topic), theirs.get(topic))
+                    for topic in sorted(mine.keys() | theirs.keys())
+                    if mine.get(topic) != theirs.get(topic)
+                }
+                raise Violation(f"retained messages of {name} and {other} differ: {differ}")
+
+
+# ---- nothing left ------------------------------------------------------------------------
+
+
+def check_empty(fabric: SimFabric) -> None:
+    """All clients have left for good: no interest remains anywhere."""
+    for node in fabric.nodes.values():
+        algorithm = node.algorithm
+        if not isinstance(algorithm, SubscriptionFlooding):
+            continue
+        if algorithm.local_filters:
+            raise Violation(f"{node.name} still has interest in {algorithm.local_filters}")
+        for link in node.exchange.links:
+            if not link.active:
+                continue
+            left = algorithm.received_from(link.info), algorithm.announced_to(link.info)
+            if any(left):
+                raise Violation(f"{node.name} and {link.info.peer} still hold {left}")

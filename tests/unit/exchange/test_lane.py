@@ -1,0 +1,133 @@
+"""Acknowledgement, retransmission and duplicate suppression on one lane."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.lane import IDENTIFIERS, WINDOW, Incoming, OutgoingLane
+from isthmus.exchange.message import Message, from_link
+
+
+def message(number: int) -> Message:
+    return Message(b"t", str(number).encode(), qos=2, origin="a")
+
+
+def payloads(frames: list[bytes]) -> list[int]:
+    return [int(from_link(frame, 0.0)[0].payload) for frame in frames]
+
+
+def test_what_is_not_acknowledged_is_sent_again_in_order_and_marked() -> None:
+    lane = OutgoingLane()
+    done: list[int] = []
+    for number in range(5):
+        lane.add(message(number), 1, lambda n=number: done.append(n))  # type: ignore[misc]
+    assert payloads(list(lane.transmit(0.0))) == [0, 1, 2, 3, 4]
+    lane.acknowledged(0x40, 2)  # number 1
+    lane.connection_lost()
+    lane.add(message(5), 1, None)
+    again = list(lane.transmit(0.0))
+    assert payloads(again) == [0, 2, 3, 4, 5]
+    assert [bool(frame[0] & 8) for frame in again] == [True] * 4 + [False]
+    assert done == [1]
+
+
+def test_the_window_bounds_what_is_in_flight() -> None:
+    lane = OutgoingLane()
+    for number in range(WINDOW + 3):
+        lane.add(message(number), 1, None)
+    assert len(list(lane.transmit(0.0))) == WINDOW
+    lane.acknowledged(0x40, 1)
+    assert payloads(list(lane.transmit(0.0))) == [WINDOW]
+
+
+def test_qos_2_takes_four_packets_and_resumes_at_pubrel() -> None:
+    lane = OutgoingLane()
+    lane.add(message(0), 2, None)
+    list(lane.transmit(0.0))
+    assert lane.acknowledged(0x50, 1) == b"\x62\x02\x00\x01"
+    lane.connection_lost()
+    assert list(lane.transmit(0.0)) == [b"\x62\x02\x00\x01"]
+    assert lane.acknowledged(0x70, 1) == b""
+    assert not lane.unacked
+    assert lane.unacked_bytes == 0
+
+
+@pytest.mark.parametrize(("head", "packet_id"), [(0x50, 1), (0x70, 1)])
+def test_acknowledgements_that_fit_nothing_are_the_peers_fault(head: int, packet_id: int) -> None:
+    lane = OutgoingLane()
+    lane.add(message(0), 1, None)
+    list(lane.transmit(0.0))
+    with pytest.raises(RemoteProtocolError):
+        lane.acknowledged(head, packet_id)
+
+
+def test_an_acknowledgement_that_comes_twice_changes_nothing() -> None:
+    lane = OutgoingLane()
+    lane.add(message(0), 1, None)
+    list(lane.transmit(0.0))
+    lane.acknowledged(0x40, 1)
+    assert lane.acknowledged(0x40, 1) == b""
+
+
+def test_an_expired_message_that_was_never_sent_is_done() -> None:
+    lane = OutgoingLane()
+    done: list[bool] = []
+    lane.add(Message(b"t", b"", qos=1, origin="a", expiry_s=5), 1, lambda: done.append(True))
+    assert list(lane.transmit(6.0)) == []
+    assert done == [True]
+
+
+def test_repetitions_are_answered_and_not_accepted() -> None:
+    incoming = Incoming("life-1")
+    assert incoming.accept(1, 1) == 0
+    assert incoming.accept(1, 1) == b""  # not safe yet
+    assert incoming.safe(0, 1) == b"\x40\x02\x00\x01"
+    assert incoming.accept(1, 1) == b"\x40\x02\x00\x01"
+    assert incoming.accept(2, 2) == 1
+    assert incoming.safe(1, 2) == b"\x50\x02\x00\x02"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
+    """Both ends live: whatever connections break, and whenever, each message is taken once."""
+    rng = random.Random(seed)
+    sender, receiver = OutgoingLane(), Incoming("x")
+    taken: list[int] = []
+    busy: list[tuple[int, int]] = []
+    there: list[bytes] = []
+    back: list[bytes] = []
+    total, added = IDENTIFIERS + 500 if seed == 0 else 300, 0
+    while added < total or sender.unacked:
+        for _ in range(rng.randrange(200 if seed == 0 else 4)):
+            if added < total:
+                sender.add(message(added), rng.choice((1, 2)), None)
+                added += 1
+        there += sender.transmit(0.0)
+        while there and rng.random() < 0.95:
+            frame = there.pop(0)
+            if frame[0] == 0x62:
+                back.append(Incoming.released(int.from_bytes(frame[2:])))
+                continue
+            received, packet_id = from_link(frame, 0.0)
+            qos = frame[0] >> 1 & 3
+            number = receiver.accept(packet_id, qos)
+            if isinstance(number, int):
+                taken.append(int(received.payload))
+                busy.append((number, qos))
+            elif number:
+                back.append(number)
+        rng.shuffle(busy)
+        while busy and rng.random() < 0.9:
+            back.append(receiver.safe(*busy.pop()))
+        while back and rng.random() < 0.95:
+            answer = back.pop(0)
+            if reply := sender.acknowledged(answer[0], int.from_bytes(answer[2:])):
+                there.append(reply)
+        if rng.random() < 0.05:
+            sender.connection_lost()
+            there.clear()
+            back.clear()
+    assert taken == list(range(total))

@@ -1,0 +1,97 @@
+"""The three forms of a message: what a client sent, what a link carries, what a broker gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.message import Message, from_link, from_publish, to_broker, to_link
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
+from isthmus.mqtt.properties import Properties
+
+APP = Properties(
+    payload_format_indicator=1,
+    content_type="text/plain",
+    response_topic="answer/here",
+    correlation_data=b"\x02\x23\x00",
+    user_properties=(("a", "1"), ("b", "2"), ("a", "3")),
+)
+
+
+def read(publish: Publish, level: int = 5, now_s: float = 0.0) -> Message:
+    return from_publish(encode(publish, level), level, publish.topic.encode(), "edge-1", now_s)
+
+
+def properties_of(frame: bytes) -> Properties:
+    packet = decode(frame, 5)
+    assert isinstance(packet, Publish)
+    return packet.properties
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("size", [0, 30, 200, 20_000])
+def test_a_message_survives_two_links(level: int, qos: int, retain: bool, size: int) -> None:
+    properties = APP if level == 5 else Properties()
+    publish = Publish("a/ü", bytes(size), qos, retain, False, 7 if qos else 0, properties)
+    message = read(publish, level)
+    message.version = "1-0-edge-1" if retain else ""
+    once, packet_id = from_link(to_link(message, min(qos, 1), 99, 0.0), 0.0)
+    assert packet_id == (99 if qos else 0)
+    twice, _ = from_link(to_link(once, 0, 0, 0.0), 0.0)
+    assert (once.hops, twice.hops) == (1, 2)
+    assert (twice.origin, twice.version) == ("edge-1", message.version)
+    assert decode(to_broker(twice, 5, qos, 7, 0.0), 5) == publish
+    plain = Publish("a/ü", bytes(size), qos, retain, False, 7 if qos else 0)
+    assert decode(to_broker(twice, 4, qos, 7, 0.0), 4) == plain
+
+
+def test_a_link_publish_is_valid_mqtt_with_the_property_first() -> None:
+    packet = decode(to_link(read(Publish("t", b"x", properties=APP)), 0, 0, 0.0), 5)
+    assert isinstance(packet, Publish)
+    assert packet.properties.user_properties == (("$i", "01edge-1"), *APP.user_properties)
+
+
+def test_expiry_is_counted_down_by_the_time_spent_and_ends_the_message() -> None:
+    message = read(Publish("t", b"x", properties=Properties(message_expiry_interval=10)), now_s=100)
+    assert properties_of(to_link(message, 0, 0, 103.9)).message_expiry_interval == 7
+    there, _ = from_link(to_link(message, 0, 0, 103.9), 500.0)
+    assert properties_of(to_broker(there, 5, 0, 0, 502.0)).message_expiry_interval == 5
+    assert not there.expired(506.9)
+    assert there.expired(507.0)
+
+
+def test_an_alias_is_not_passed_on() -> None:
+    aliased = Publish("", b"x", properties=Properties(topic_alias=3, content_type="c"))
+    message = from_publish(encode(aliased, 5), 5, b"real", "edge-1", 0.0)
+    packet = decode(to_broker(message, 5, 0, 0, 0.0), 5)
+    assert packet == Publish("real", b"x", properties=Properties(content_type="c"))
+
+
+def test_a_client_cannot_forge_the_property() -> None:
+    forged = Properties(user_properties=(("$i", "00somebody-else"),))
+    message, _ = from_link(to_link(read(Publish("t", b"x", properties=forged)), 0, 0, 0.0), 0.0)
+    assert message.origin == "edge-1"
+    assert properties_of(to_broker(message, 5, 0, 0, 0.0)) == forged
+
+
+@pytest.mark.parametrize(
+    "user_properties",
+    [(), (("x", "01edge"),), (("$i", ""),), (("$i", "9"),), (("$i", "91edge"),), (("$i", "0~e"),)],
+)
+def test_a_publish_without_a_proper_property_is_refused(
+    user_properties: tuple[tuple[str, str], ...],
+) -> None:
+    frame = encode(Publish("t", b"x", properties=Properties(user_properties=user_properties)), 5)
+    with pytest.raises(RemoteProtocolError):
+        from_link(frame, 0.0)
+
+
+def test_every_truncation_of_a_link_publish_is_refused_cleanly() -> None:
+    frame = to_link(read(Publish("topic", b"", 1, packet_id=9, properties=APP)), 1, 9, 0.0)
+    for length in range(2, len(frame)):
+        with pytest.raises(RemoteProtocolError):
+            from_link(frame[:1] + bytes([length - 2]) + frame[3:length], 0.0)
