@@ -27,10 +27,24 @@ app = typer.Typer(
     help=(
         "Joins MQTT brokers of any make into one fabric.\n\n"
         "A node stands between clients and a broker that is left as it is. "
-        "Try it: `isthmus up` shows a node, a broker, sensors and subscribers on this machine."
+        "Try it: `isthmus up` shows three linked nodes, their brokers, sensors and subscribers "
+        "on this machine."
     ),
     epilog="Exit codes: 0 as asked; 1 a failure while running; 2 wrong configuration or usage.",
 )
+
+peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbours.")
+app.add_typer(peers, name="peers")
+
+NodeFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="NODE.toml", help="Ask the node that runs with this file."),
+]
+Admin = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help=f"The node's admin address [{DEFAULT_ADMIN}]."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The raw answer, as JSON.")]
 
 
 def _version(wanted: bool) -> None:
@@ -87,10 +101,14 @@ def check(
 ) -> None:
     """Say what is wrong in a file and where; if nothing, print the values in effect."""
     from isthmus.config import is_fabric_file, load_fabric_config, load_node_config
+    from isthmus.fabric_links import notes
 
     if is_fabric_file(file):
         fabric = load_fabric_config(file)
-        typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)\n")
+        typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")
+        for note in notes(fabric):
+            typer.echo(f"note: {note}")
+        typer.echo()
         _print_values(fabric)
     else:
         config = load_node_config(file)
@@ -99,18 +117,8 @@ def check(
 
 
 @app.command()
-def status(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="NODE.toml", help="Ask the node that runs with this file."),
-    ] = None,
-    admin: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help=f"The node's admin address [{DEFAULT_ADMIN}]."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The raw answer, as JSON.")] = False,
-) -> None:
-    """What a running node sees: listeners, broker, sessions, counters."""
+def status(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) -> None:
+    """What a running node sees: listeners, broker, sessions, links, counters."""
     from isthmus.admin_client import fetch_status
 
     answer = fetch_status(_admin_address(file, admin))
@@ -120,6 +128,70 @@ def status(
     from isthmus.status_view import status_tables
 
     status_tables(answer)
+
+
+@peers.command("list")
+def peers_list(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) -> None:
+    """Its neighbours: in which state and why, and what to cut where they form a ring."""
+    from isthmus.admin_client import fetch_peers
+
+    answer = fetch_peers(_admin_address(file, admin))
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    from rich.console import Console
+
+    from isthmus.fabric_view import peers_table
+
+    peers_table(answer, Console())
+
+
+@peers.command("add")
+def peers_add(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="The [listen] link of the other node.")
+    ],
+    file: NodeFile = None,
+    admin: Admin = None,
+    *,
+    sessions: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Connections to it [the node's link.sessions]")
+    ] = None,
+    qos: Annotated[
+        int | None, typer.Option(min=0, max=2, help="QoS of the link [the node's link.qos]")
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for the link.")
+    ] = 5.0,
+) -> None:
+    """Link it to one more node, until it is removed or restarted (then its file counts)."""
+    from isthmus.admin_client import add_peer, watch_peer
+
+    where = _admin_address(file, admin)
+    add_peer(where, address, sessions, qos)
+    row, answer = watch_peer(where, address, wait_s)
+    from isthmus.fabric_view import ring_lines, state_line
+
+    typer.echo(state_line(row) if row else f"{address} was removed meanwhile")
+    for line in ring_lines(answer):
+        typer.echo(line)
+    if row is not None and row["state"] in ("dialling", "down"):
+        typer.echo("The node keeps trying; `isthmus peers list` tells how it stands.")
+
+
+@peers.command("remove")
+def peers_remove(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The neighbour's id, or the address it has here.")
+    ],
+    file: NodeFile = None,
+    admin: Admin = None,
+) -> None:
+    """Cut the link to a neighbour; it is refused until it is added again."""
+    from isthmus.admin_client import remove_peer
+
+    remove_peer(_admin_address(file, admin), name)
+    typer.echo(f"{name} is no longer a neighbour")
 
 
 def _admin_address(file: Path | None, admin: str | None) -> Address:

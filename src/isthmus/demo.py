@@ -1,16 +1,16 @@
 """``isthmus up`` without a file: what a first look at Isthmus shows.
 
-    sensors ──▶ node ──▶ broker
-                 │ ▲       │
-    subscribers ◀┘ └───────┘
+    sensors ─▶ garden ══════ house ══════ cloud ◀─ sensors
+                 │             │            │
+               broker        broker       broker       subscribers on all three
 
-One node in front of a broker (Mosquitto when it is installed, else the embedded one), sensors
-and subscribers as real clients of the node, and a live table of what arrives.  The demo ends at
-Ctrl-C or after ``--for`` seconds: sensors stop first, then it waits for what is still under way
-and exits 0 only if every message that should have arrived did.
+Three nodes in a chain, each in front of a broker of another make where more than one is installed,
+with sensors and subscribers as real clients of the nodes, and a live table of what arrives.  The
+demo ends at Ctrl-C or after ``--for`` seconds: sensors stop first, then it waits for what is still
+under way and exits 0 only if every message that should have arrived did.
 
-Sensors and subscribers are dealt out over all nodes of the fabric, so that a fabric of several
-nodes needs no other demo than a longer `FabricConfig`.
+Before any reading counts, every sensor has shown by a probe that there is a way from it to every
+subscriber that wants its topic: a subscription takes a moment to reach the other nodes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,23 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from isthmus.addresses import Address
+from isthmus.admin_client import fetch_status
 from isthmus.config import FabricConfig
-from isthmus.errors import IsthmusError
+from isthmus.errors import AdminError, IsthmusError
 from isthmus.fabric import Fabric, RunningNode, free_address, interruptible
 
 if TYPE_CHECKING:
-    from isthmus.demo_traffic import Ledger, Login, Sensor, Subscriber
+    from isthmus.demo_ledger import Ledger
+    from isthmus.demo_traffic import Login, Sensor, Subscriber
     from isthmus.demo_view import View
 
 __all__ = ["run_demo"]
 
 ARRIVAL_TIMEOUT_S = 10.0
 REFRESH_S = 0.25
+PROBE_S = 0.05
+BROKERS = ("mosquitto", "embedded", "aedes", "moquette")
+"""Kinds that start within two seconds, in the order in which they are taken."""
 
 
 def run_demo(for_s: float | None) -> int:
@@ -45,7 +50,7 @@ def run_demo(for_s: float | None) -> int:
         ) from None
     with interruptible():
         try:
-            print("Starting a broker and a node …", file=sys.stderr)
+            print("Starting three brokers and three nodes …", file=sys.stderr)
             with Fabric(_fabric_config()) as fabric:
                 return _Demo(fabric).run(for_s)
         except KeyboardInterrupt:
@@ -53,34 +58,49 @@ def run_demo(for_s: float | None) -> int:
 
 
 def _fabric_config() -> FabricConfig:
-    """One node, on the usual ports when they are free."""
+    """A chain of three nodes; the middle one is on the usual ports when they are free."""
     mqtt, admin = free_address(Address("127.0.0.1", 1883)), free_address(Address("127.0.0.1", 9883))
-    node = {"id": "demo", "broker": "auto", "mqtt": mqtt, "admin": admin}
-    return FabricConfig.model_validate({"node": [node], "log": {"level": "warning"}})
+    house, garden, cloud = _brokers()
+    nodes = [
+        {"id": "garden", "broker": garden, "peers": ["house"]},
+        {"id": "house", "broker": house, "mqtt": mqtt, "admin": admin},
+        {"id": "cloud", "broker": cloud, "peers": ["house"]},
+    ]
+    return FabricConfig.model_validate({"node": nodes, "log": {"level": "warning"}})
+
+
+def _brokers() -> tuple[str, str, str]:
+    """Three kinds of broker, different ones as far as they are installed."""
+    from isthmus.brokers import broker_class
+
+    there = [kind for kind in BROKERS if broker_class(kind).missing() is None]
+    first, second, third, *_ = (there or ["embedded"]) * 3
+    return first, second, third
 
 
 class _Demo:
     """The traffic of one demo, from first connection to last arrival."""
 
     def __init__(self, fabric: Fabric) -> None:
-        from isthmus.demo_traffic import Ledger, SensorPlan, SubscriberPlan
+        from isthmus.demo_ledger import Ledger, SensorPlan, SubscriberPlan
         from isthmus.demo_view import View
 
         self._fabric = fabric
         self._sensors_planned = (
-            SensorPlan("home/kitchen/temperature", "°C", 2, 0, 21.0),
-            SensorPlan("home/kitchen/humidity", "%", 1, 1, 45.0),
-            SensorPlan("home/attic/temperature", "°C", 5, 0, 27.0),
-            SensorPlan("home/attic/humidity", "%", 1, 1, 38.0),
-            SensorPlan("home/garden/temperature", "°C", 2, 1, 14.0),
-            SensorPlan("home/garden/light", "lx", 4, 0, 8000.0),
+            SensorPlan("garden", "home/garden/temperature", "°C", 2, 1, 14.0),
+            SensorPlan("garden", "home/garden/light", "lx", 4, 0, 8000.0),
+            SensorPlan("house", "home/kitchen/temperature", "°C", 2, 0, 21.0),
+            SensorPlan("house", "home/kitchen/humidity", "%", 1, 1, 45.0),
+            SensorPlan("house", "home/attic/temperature", "°C", 5, 0, 27.0),
+            SensorPlan("cloud", "home/forecast/temperature", "°C", 1, 1, 12.0),
         )
         self._subscribers_planned = (
-            SubscriberPlan("thermostat", "home/+/temperature", 0),
-            SubscriberPlan("kitchen", "home/kitchen/#", 1),
-            SubscriberPlan("archive", "home/#", 1),
+            SubscriberPlan("garden", "gardener", "home/garden/#", 1),
+            SubscriberPlan("house", "thermostat", "home/+/temperature", 0),
+            SubscriberPlan("cloud", "kitchen", "home/kitchen/#", 1),
+            SubscriberPlan("cloud", "archive", "home/+/temperature", 1),
         )
-        self.ledger: Ledger = Ledger(self._subscribers_planned)
+        self.ledger: Ledger = Ledger(self._subscribers_planned, self._sensors_planned)
         self._view: View = View(fabric.nodes, self.ledger, len(self._sensors_planned))
         self._clients: list[Sensor | Subscriber] = []
         self._failed: list[RunningNode] = []
@@ -91,6 +111,8 @@ class _Demo:
             clients.callback(lambda: [client.close() for client in self._clients])
             clients.callback(lambda: [client.disconnect() for client in self._clients])
             sensors = self._connect()
+            self._probe(sensors)
+            crossed_before = _crossings(self._fabric.nodes)
             started_s = time.monotonic()
             for sensor in sensors:
                 sensor.start()
@@ -100,9 +122,11 @@ class _Demo:
                 pass  # the usual end: from here on as after --for
             took_s = time.monotonic() - started_s
             self._settle(sensors)
+            crossed = _crossings(self._fabric.nodes)
         for node in self._failed:
             print(f"isthmus: {node.death()}", file=sys.stderr)
-        self._view.summary(took_s)
+        between = None if crossed is None or crossed_before is None else crossed - crossed_before
+        self._view.summary(took_s, between)
         complete = self.ledger.complete() and self.ledger.published > 0
         return 0 if complete and not self._failed else 1
 
@@ -110,9 +134,9 @@ class _Demo:
         """Subscribers first: what is published before they subscribed is not theirs to get."""
         from isthmus.demo_traffic import Sensor, Subscriber
 
-        nodes = self._fabric.nodes
+        nodes = {node.id: node for node in self._fabric.nodes}
         for i, wanted in enumerate(self._subscribers_planned):
-            node = nodes[i % len(nodes)]
+            node = nodes[wanted.node]
             self._clients.append(
                 Subscriber(
                     wanted, self.ledger, node.mqtt, version=_version(node, i), login=_login(node)
@@ -120,13 +144,29 @@ class _Demo:
             )
         sensors: list[Sensor] = []
         for i, plan in enumerate(self._sensors_planned):
-            node = nodes[i % len(nodes)]
+            node = nodes[plan.node]
             sensor = Sensor(
                 plan, self.ledger, node.mqtt, version=_version(node, i), login=_login(node)
             )
             self._clients.append(sensor)
             sensors.append(sensor)
         return sensors
+
+    def _probe(self, sensors: list[Sensor]) -> None:
+        """Until there is a way from every sensor to all that want its topic."""
+        deadline_s = time.monotonic() + ARRIVAL_TIMEOUT_S
+        while unprobed := self.ledger.unprobed():
+            if time.monotonic() > deadline_s:
+                subscriber, sensor_name = min(unprobed)
+                raise IsthmusError(
+                    f"nothing from {sensor_name} reaches {subscriber} within {ARRIVAL_TIMEOUT_S:g}"
+                    f" s ({len(unprobed)} such pairs)"
+                )
+            waiting = {name for _, name in unprobed}
+            for sensor in sensors:
+                if sensor.plan.name in waiting:
+                    sensor.probe()
+            time.sleep(PROBE_S)
 
     def _watch(self, end_s: float | None) -> None:
         """Show what happens until `end_s`, or until a node dies."""
@@ -146,6 +186,18 @@ class _Demo:
             sensor.stop(deadline_s)
         while not self.ledger.complete() and time.monotonic() < deadline_s and not self._failed:
             time.sleep(0.02)
+
+
+def _crossings(nodes: list[RunningNode]) -> int | None:
+    """How many messages all nodes together have sent to neighbours; None if one cannot tell."""
+    try:
+        return sum(
+            int(link["sent"])
+            for node in nodes
+            for link in fetch_status(node.admin)["fabric"]["links"]
+        )
+    except (AdminError, KeyError):
+        return None
 
 
 def _version(node: RunningNode, i: int) -> int:

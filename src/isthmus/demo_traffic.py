@@ -1,8 +1,7 @@
-"""The demo's sensors and subscribers: real MQTT clients, and a ledger of who should get what.
+"""The demo's sensors and subscribers: real MQTT clients of the nodes.
 
-Sensors publish JSON readings that carry the sensor's name, a sequence number and the time of
-sending.  Before each publish the ledger notes it for every subscriber whose filter matches, so
-that "everything arrived" is a comparison of sets, not of totals.
+Sensors publish JSON readings that carry the sensor's name and node, a sequence number and the time
+of sending; each is noted in the :mod:`isthmus.demo_ledger` before it is sent.
 
 Threads: paho-mqtt runs one per client and each sensor has one of its own; what they share is the
 ledger, which takes its lock for every change.
@@ -15,178 +14,22 @@ import random
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 
 from isthmus.addresses import Address
+from isthmus.demo_ledger import PROBE, Ledger, Reading, SensorPlan, SubscriberPlan
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
-__all__ = [
-    "Account",
-    "Ledger",
-    "Login",
-    "Reading",
-    "Row",
-    "Sensor",
-    "SensorPlan",
-    "Subscriber",
-    "SubscriberPlan",
-]
+__all__ = ["Login", "Sensor", "Subscriber"]
 
-RECENT = 256  # latencies and arrivals that rate and median are taken over
 KEEP_ALIVE_S = 30
-
-
-class Reading(NamedTuple):
-    """Which message: the sensor's name and its sequence number."""
-
-    sensor: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class SensorPlan:
-    """What one sensor publishes."""
-
-    topic: str
-    unit: str
-    rate_hz: float
-    qos: int
-    typical: float
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriberPlan:
-    """What one subscriber asks for."""
-
-    name: str
-    topic_filter: str
-    qos: int
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One subscriber's line in the table, at one moment."""
-
-    subscriber: str
-    topic_filter: str
-    received: int
-    expected: int
-    duplicates: int
-    rate_per_s: float
-    latency_ms: float | None
-    last: str
-
-
-class Account:
-    """What one subscriber should have got, and got."""
-
-    def __init__(self, topic_filter: str) -> None:
-        self.topic_filter = topic_filter
-        self.expected = 0
-        self.received = 0
-        self.duplicates = 0
-        self.others = 0
-        """Messages that no sensor of the demo sent: the user's own."""
-        self.outstanding: dict[Reading, str] = {}
-        self.last = ""
-        self._seen: set[Reading] = set()
-        self._latencies_s: deque[float] = deque(maxlen=RECENT)
-        self._arrivals_s: deque[float] = deque(maxlen=RECENT)
-
-    def expect(self, reading: Reading, topic: str) -> None:
-        self.expected += 1
-        self.outstanding[reading] = topic
-
-    def arrive(self, reading: Reading, latency_s: float, now_s: float) -> None:
-        if reading in self._seen:
-            self.duplicates += 1
-            return
-        self._seen.add(reading)
-        self.outstanding.pop(reading, None)
-        self.received += 1
-        self._latencies_s.append(latency_s)
-        self._arrivals_s.append(now_s)
-
-    def row(self, subscriber: str, now_s: float, window_s: float = 5.0) -> Row:
-        """The account as it stands."""
-        return Row(
-            subscriber=subscriber,
-            topic_filter=self.topic_filter,
-            received=self.received,
-            expected=self.expected,
-            duplicates=self.duplicates,
-            rate_per_s=sum(1 for at in self._arrivals_s if at > now_s - window_s) / window_s,
-            latency_ms=median(self._latencies_s) * 1000 if self._latencies_s else None,
-            last=self.last,
-        )
-
-
-class Ledger:
-    """Every subscriber's account."""
-
-    def __init__(self, plans: Sequence[SubscriberPlan]) -> None:
-        self.accounts = {plan.name: Account(plan.topic_filter) for plan in plans}
-        self.published = 0
-        self._lock = threading.Lock()
-
-    def publish(self, reading: Reading, topic: str) -> None:
-        """Note a message that is about to be sent."""
-        with self._lock:
-            self.published += 1
-            for account in self.accounts.values():
-                if paho.topic_matches_sub(account.topic_filter, topic):
-                    account.expect(reading, topic)
-
-    def receive(self, subscriber: str, topic: str, payload: bytes) -> None:
-        """Note a message that a subscriber got."""
-        now_s = time.monotonic()
-        parsed = _parse(payload)
-        place = topic.removeprefix("home/")
-        with self._lock:
-            account = self.accounts[subscriber]
-            if parsed is None:
-                account.others += 1
-                account.last = f"{payload[:40].decode(errors='replace')} {place}"
-                return
-            reading, sent_s, value = parsed
-            account.arrive(reading, now_s - sent_s, now_s)
-            account.last = f"{value} {place}"
-
-    def rows(self) -> list[Row]:
-        """Every account as it stands now, for showing."""
-        now_s = time.monotonic()
-        with self._lock:
-            return [account.row(name, now_s) for name, account in self.accounts.items()]
-
-    def complete(self) -> bool:
-        """Whether all that should have arrived did."""
-        with self._lock:
-            return not any(account.outstanding for account in self.accounts.values())
-
-    def missing(self) -> dict[str, dict[Reading, str]]:
-        """By subscriber: the messages that have not arrived, with their topics."""
-        with self._lock:
-            return {n: dict(a.outstanding) for n, a in self.accounts.items() if a.outstanding}
-
-
-def _parse(payload: bytes) -> tuple[Reading, float, str] | None:
-    try:
-        data = json.loads(payload)
-        reading = Reading(str(data["sensor"]), int(data["sequence"]))
-        return reading, float(data["sent_s"]), f"{data['value']} {data['unit']}"
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 class _Client:
@@ -289,15 +132,18 @@ class Sensor(_Client):
         version: int = 4,
         login: Login | None = None,
     ) -> None:
-        name = plan.topic.replace("/", "-")
-        super().__init__(f"demo-{name}", node, version, login)
+        super().__init__(plan.name, node, version, login)
         self.plan = plan
         self._ledger = ledger
-        self._random = random.Random(name)
+        self._random = random.Random(plan.name)
         self._value = plan.typical
         self._stop = threading.Event()
         self._unacknowledged: deque[paho.MQTTMessageInfo] = deque()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=plan.name, daemon=True)
+
+    def probe(self) -> None:
+        """Publish something that counts for nothing but for the way it takes."""
+        self.paho.publish(self.plan.topic, json.dumps({PROBE: self.plan.name}), 0)
 
     def start(self) -> None:
         self._thread.start()
@@ -312,11 +158,12 @@ class Sensor(_Client):
 
     def _publish(self, sequence: int) -> None:
         self._value += self._random.uniform(-0.01, 0.01) * self.plan.typical
-        reading = Reading(self.client_id, sequence)
-        self._ledger.publish(reading, self.plan.topic)
+        reading = Reading(self.plan.name, sequence)
+        self._ledger.publish(reading, self.plan)
         payload = json.dumps(
             {
                 "sensor": reading.sensor,
+                "node": self.plan.node,
                 "sequence": reading.sequence,
                 "sent_s": time.monotonic(),
                 "value": round(self._value, 1),

@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.fabric_view import printable
+
 if TYPE_CHECKING:
-    from isthmus.demo_traffic import Ledger
+    from isthmus.demo_ledger import Ledger
     from isthmus.fabric import RunningNode
 
 __all__ = ["View"]
@@ -65,12 +67,19 @@ class View:
             self._next_plain_s += PLAIN_EVERY_S
             self._print(self._plain_line())
 
-    def summary(self, took_s: float) -> None:
-        """The end: what was sent, what arrived, and what is missing."""
+    def summary(self, took_s: float, crossings: int | None = None) -> None:
+        """The end: what was sent, what arrived, what is missing, what the links carried."""
         missing = self._ledger.missing()
+        published = self._ledger.published
         duplicates = sum(row.duplicates for row in self._ledger.rows())
         self._console.print(self._table())
-        self._print(f"{self._ledger.published} messages published in {took_s:.1f} s.")
+        self._print(f"{published} messages published in {took_s:.1f} s.")
+        if crossings is not None:
+            everywhere = published * (len(self._nodes) - 1)
+            self._print(
+                f"The links carried {crossings} messages, only where someone listens; "
+                f"every message to every node would be {everywhere}."
+            )
         if duplicates:
             self._print(f"{duplicates} arrived twice.")
         if not missing:
@@ -90,24 +99,27 @@ class View:
         sys.stdout.flush()
 
     def _header(self) -> list[str]:
-        first = self._nodes[0]
-        host, port = first.mqtt.host, first.mqtt.port
-        node = "a node" if len(self._nodes) == 1 else f"{len(self._nodes)} nodes"
+        nodes = self._nodes
         lines = [
-            f"Isthmus demo: {self._sensors} sensors publish through {node} to a broker that is "
-            f"left as it is; {len(self._ledger.accounts)} subscribers are served through it too. "
-            "Median: time from sensor to subscriber.",
+            f"Isthmus demo: {len(nodes)} linked nodes, {' - '.join(node.id for node in nodes)}, "
+            f"each before a broker that knows nothing of the others; {self._sensors} sensors and "
+            f"{len(self._ledger.subscribers)} subscribers are their clients.",
+            "Each message travels only where someone listens: nobody but the gardener wants the "
+            "garden's light, so it never leaves the node garden.",
         ]
         lines += [
             f"node {n.id}: mqtt {n.mqtt}, websocket {n.ws}, admin http://{n.admin}/, "
             f"broker {n.broker_name} on {n.broker_url.host}:{n.broker_url.port}"
-            for n in self._nodes
+            for n in nodes
         ]
+        if not nodes:
+            return lines
+        here, there, middle = nodes[-1], nodes[0], nodes[len(nodes) // 2]
         return [
             *lines,
-            f"Try it:  mosquitto_sub -h {host} -p {port} -v -t 'home/#'",
-            f"         mosquitto_pub -h {host} -p {port} -t home/hall/door -m open",
-            f"         isthmus status --admin {first.admin}",
+            f"Try it:  mosquitto_sub {_at(here)} -v -t 'home/#'   (on {here.id})",
+            f"         mosquitto_pub {_at(there)} -t home/hall/door -m open   (on {there.id})",
+            f"         isthmus peers list --admin {middle.admin}",
         ]
 
     def _screen(self) -> Group:
@@ -119,26 +131,39 @@ class View:
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         # Only the last column gives way when the terminal is narrow.
-        for column, width in (("subscriber", 10), ("filter", 18)):
+        for column, width in (("from → to node", 15), ("subscriber", 10), ("filter", 18)):
             table.add_column(column, style="cyan", no_wrap=True, min_width=width)
-        for column, width in (("received", 8), ("expected", 8), ("per s", 5), ("median", 8)):
+        for column, width in (("received", 8), ("expected", 8), ("median", 8)):
             table.add_column(column, justify="right", no_wrap=True, min_width=width)
         table.add_column("last value", no_wrap=True, overflow="ellipsis")
         for row in self._ledger.rows():
             table.add_row(
+                f"{row.publisher_node} → {row.subscriber_node}",
                 row.subscriber,
                 row.topic_filter,
                 str(row.received),
                 str(row.expected),
-                f"{row.rate_per_s:.1f}",
                 "-" if row.latency_ms is None else f"{row.latency_ms:.2f} ms",
                 escape(row.last),
             )
+        for name, (count, text) in self._ledger.others.copy().items():
+            plan = self._ledger.subscribers[name]
+            last = escape(printable(text))
+            route = f"you → {plan.node}"
+            table.add_row(route, name, plan.topic_filter, str(count), "-", "-", last)
         return table
 
     def _plain_line(self) -> str:
         parts = [f"{time.monotonic() - self._started_s:5.1f} s"]
         for row in self._ledger.rows():
             latency = "" if row.latency_ms is None else f" ({row.latency_ms:.2f} ms)"
-            parts.append(f"{row.subscriber} {row.received} of {row.expected}{latency}")
+            route = f"{row.publisher_node}→{row.subscriber_node}"
+            parts.append(f"{route} {row.subscriber} {row.received} of {row.expected}{latency}")
         return "  ".join(parts)
+
+
+def _at(node: RunningNode) -> str:
+    login = ""
+    if node.broker is not None and node.broker.username:
+        login = f" -u {node.broker.username} -P {node.broker.password}"
+    return f"-h {node.mqtt.host} -p {node.mqtt.port}{login}"

@@ -9,16 +9,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isthmus.fabric_view import fabric_tables, printable
+
 __all__ = ["status_tables"]
 
 
 def status_tables(status: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a table per section, and one per list of things (clients) inside a section.
 
-    What a newer node adds is shown too: nothing here depends on the names.
+    What a newer node adds is shown too: nothing here depends on the names, but for the fabric.
     """
     console = console or Console()
     for section, content in status.items():
+        if section == "fabric" and isinstance(content, Mapping):
+            fabric_tables(status, console)
+            continue
         values = content if isinstance(content, Mapping) else {section: content}
         lists = {name: value for name, value in values.items() if _is_listing(value)}
         table = _table(section, show_header=False)
@@ -60,6 +65,4 @@ def _cell(value: object, *, grouped: bool = True) -> str:
         return f"{value:,}"
     if isinstance(value, Mapping):
         return "\n".join(f"{name}: {_cell(inner)}" for name, inner in value.items())
-    # What a client named itself must neither style nor drive the terminal.
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
-    return escape(text)
+    return escape(printable(value))

@@ -17,13 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.retained import (
-    Retained,
-    RetainedLimits,
-    RetainedStore,
-    RetainedSync,
-    Version,
-)
+from isthmus.exchange.retained import RetainedLimits, RetainedStore
+from isthmus.exchange.retained_sync import RetainedSync
+from isthmus.exchange.retained_values import Retained, Version
 
 NOW = 1_760_000_000_000
 LINKS = ((0, 1), (1, 2), (1, 3), (3, 2))

@@ -34,6 +34,8 @@ class Client:
     connect: Connect | None = None
     client_id: str = ""
     accepted: bool = False
+    disconnect: Disconnect | None = None
+    """A DISCONNECT that came before the CONNACK."""
     unreleased: set[int] = field(default_factory=set)
 
 
@@ -64,6 +66,7 @@ class Clients:
             return
         try:
             self._send(self.wills.restore(kept, self._host.now()))
+            self._save_soon()
         except IsthmusError as error:
             self._host.log("error", "kept wills cannot be read", cause=str(error))
 
@@ -148,12 +151,20 @@ class Clients:
                 session_expiry=given.session_expiry_interval,
             )
         )
+        if client.disconnect is not None:
+            self._said_goodbye(client, client.disconnect)
         self._save_soon()
 
     def _disconnect(self, client: Client, frame: bytes) -> None:
         assert client.connect is not None
         disconnect = decode(frame, client.connect.protocol_level)
         assert isinstance(disconnect, Disconnect)
+        if client.accepted:
+            self._said_goodbye(client, disconnect)
+        else:
+            client.disconnect = disconnect
+
+    def _said_goodbye(self, client: Client, disconnect: Disconnect) -> None:
         self._send(
             self.wills.disconnected_cleanly(
                 client.session.id,

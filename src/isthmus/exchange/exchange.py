@@ -33,8 +33,9 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.clients import Client, Clients
 from isthmus.exchange.hello import Hello
 from isthmus.exchange.host import Host
+from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus
-from isthmus.exchange.links import Links, LinkSettings
+from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.message import MAX_HOPS, Message, from_link, from_publish
 from isthmus.exchange.retention import RETAINED_TOPIC, Retention
 from isthmus.exchange.routes import RouteTable
@@ -321,13 +322,13 @@ class Exchange:
         head = frame[0]
         if head & 0xF0 == 0x30:
             if frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
-                self._control_arrived(link, frame)
+                self._control_arrived(link, lane, frame)
             else:
                 self._message_arrived(link, lane, frame)
         elif head in _ACKS and len(frame) == 4:
             link.acknowledged(lane, head, frame[2] << 8 | frame[3], self.host.now())
         elif head == _PUBREL and len(frame) == 4:
-            self._send(link, lane, link.incoming[lane].released(frame[2] << 8 | frame[3]))
+            self._send(link, lane, Incoming.released(frame[2] << 8 | frame[3]))
         elif link.active:
             self.counters["control_received"] += 1
             self._tell_algorithm(link, PacketType(head >> 4), frame)
@@ -341,11 +342,13 @@ class Exchange:
             self.algorithm.on_recv_failure(link.info, error)
             raise
 
-    def _control_arrived(self, link: Link, frame: bytes) -> None:
+    def _control_arrived(self, link: Link, lane: int, frame: bytes) -> None:
         packet = decode(frame, 5)
         assert isinstance(packet, Publish)
         self.counters["control_received"] += 1
-        if packet.topic == TOPOLOGY_TOPIC:
+        if packet.topic == STREAM_TOPIC:
+            self.links.stream_arrived(link, lane, packet.payload)
+        elif packet.topic == TOPOLOGY_TOPIC:
             self.guard.message_arrived(link.info.peer, packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
@@ -365,12 +368,14 @@ class Exchange:
         done = None
         if qos:
             incoming = link.incoming[lane]
+            if incoming is None:
+                raise RemoteProtocolError("a numbered message before its stream was named")
             number = incoming.accept(packet_id, qos)
             if isinstance(number, bytes):
                 self.counters["repeated"] += 1
                 self._send(link, lane, number)
                 return
-            done = _Acknowledge(self, link, lane, number, qos)
+            done = _Acknowledge(self, link, lane, incoming, number, qos)
         self.counters["received_from_links"] += 1
         if message.hops > MAX_HOPS or not self.guard.is_primary(message.origin, link.info.peer):
             self.counters["loop_dropped"] += 1
@@ -503,17 +508,20 @@ class _Acknowledge:
 
     __slots__ = ("_exchange", "_incoming", "_lane", "_link", "_number", "_qos")
 
-    def __init__(self, exchange: Exchange, link: Link, lane: int, number: int, qos: int) -> None:
+    def __init__(  # noqa: PLR0917 - made once per message, so by position
+        self, exchange: Exchange, link: Link, lane: int, incoming: Incoming, number: int, qos: int
+    ) -> None:
         self._exchange = exchange
         self._link = link
         self._lane = lane
-        self._incoming = link.incoming[lane]
+        self._incoming = incoming
         self._number = number
         self._qos = qos
 
     def __call__(self) -> None:
         answer = self._incoming.safe(self._number, self._qos)
-        # A neighbour that was restarted meanwhile has forgotten that it asked.
+        # If another stream runs there now, nobody waits for this; if the same one was taken up by
+        # a new link, the sender repeats the message and is answered then.
         lane = self._lane
         if lane < self._link.lanes and self._link.incoming[lane] is self._incoming:
             self._exchange._send(self._link, lane, answer)

@@ -16,8 +16,10 @@ order, and the receiver recognises what it had already.
 broker, and the neighbours further on.  So a message that is acknowledged has reached every broker
 it was routed to, and a node that crashes with messages in hand has not acknowledged them.
 
-The state belongs to one incarnation of the peer.  A peer that was restarted has forgotten what it
-accepted, so it may get, and pass on, a message twice: at least once, over crashes.
+Numbers belong to a *stream*: one link object's life in one incarnation of the sender.  Each end
+says at the beginning of every connection which stream follows, and the receiver remembers what it
+has accepted of which stream, also when it has let the neighbour go meanwhile.  A receiver that was
+restarted has forgotten, so it may get, and pass on, a message twice: at least once, over crashes.
 
 Invariants: numbers are accepted in increasing order; at most `WINDOW` are in flight; an entry
 leaves `unacked` only by an acknowledgement or with the whole lane.
@@ -140,12 +142,11 @@ class OutgoingLane:
 
 
 class Incoming:
-    """The receiving half, for one incarnation of the peer."""
+    """The receiving half, for one stream."""
 
-    __slots__ = ("_accepted", "_busy", "incarnation")
+    __slots__ = ("_accepted", "_busy")
 
-    def __init__(self, incarnation: str) -> None:
-        self.incarnation = incarnation
+    def __init__(self) -> None:
         self._accepted: int | None = None
         self._busy: set[int] = set()
 

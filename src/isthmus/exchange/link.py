@@ -67,12 +67,16 @@ class Link:
         "round_robin",
         "sent",
         "status",
+        "stream",
         "up_since_s",
         "waiters",
     )
 
-    def __init__(self, info: SessionInfo, *, qos: int, queue_bytes: int, round_robin: bool) -> None:
+    def __init__(
+        self, info: SessionInfo, stream: str, *, qos: int, queue_bytes: int, round_robin: bool
+    ) -> None:
         self.info = info
+        self.stream = stream
         self.qos = qos
         self.queue_bytes = queue_bytes
         self.round_robin = round_robin
@@ -83,7 +87,7 @@ class Link:
         self.incarnation = ""
         self.connections: list[Connection | None] = [None]
         self.outgoing = [OutgoingLane()]
-        self.incoming = [Incoming("")]
+        self.incoming: list[Incoming | None] = [None]
         self.waiters: list[Callable[[], None]] = []
         self.sent = 0
         self.dropped = 0
@@ -94,21 +98,20 @@ class Link:
     def lanes(self) -> int:
         return len(self.connections)
 
-    def prepare(self, initiator: str, incarnation: str, lanes: int) -> None:
+    def prepare(self, initiator: str, incarnation: str, lanes: int, new_stream: str) -> None:
         """A new set of connections is being made, perhaps by a neighbour that was restarted."""
         self.initiator = initiator
+        self.incarnation = incarnation
         if lanes != self.lanes:
             # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
             waiting = [entry for lane in self.outgoing for entry in lane.unacked.values()]
             self.outgoing = [OutgoingLane() for _ in range(lanes)]
-            self.incoming = [Incoming("") for _ in range(lanes)]
+            self.stream = new_stream
             for entry in waiting:
                 self.outgoing[self._lane_of(entry.message, lanes)].add(
                     entry.message, entry.qos, entry.done
                 )
-        if incarnation != self.incarnation:
-            self.incarnation = incarnation
-            self.incoming = [Incoming(incarnation) for _ in range(lanes)]
+        self.incoming = [None] * lanes
         self.connections = [None] * lanes
 
     def complete(self) -> bool:

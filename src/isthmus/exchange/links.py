@@ -21,13 +21,18 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.connection import Connection, Greeting
 from isthmus.exchange.hello import Hello, LinkRefused
 from isthmus.exchange.host import Cancellable, Channel, Host
+from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus, Peer
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["LinkOwner", "LinkSettings", "Links"]
+__all__ = ["STREAM_TOPIC", "LinkOwner", "LinkSettings", "Links"]
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+STREAM_TOPIC = "$isthmus/stream"
+MAX_STREAMS = 4_096
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -71,6 +76,8 @@ class Links:
         self._connections: dict[Connection, None] = {}
         self._holds: dict[str, Cancellable] = {}
         self._ticker: Cancellable | None = None
+        self._streams = 0
+        self._incoming: dict[tuple[str, int, bytes], Incoming] = {}
         self._stopped = False
 
     def start(self) -> None:
@@ -93,7 +100,6 @@ class Links:
             return self.peers[address]
         peer = Peer(address, sessions, qos, self.owner.new_session(address))
         self.peers[address] = peer
-        self.removed.clear()  # whoever was removed may be who is added now
         self._dial_soon(peer, 0.0)
         return peer
 
@@ -200,7 +206,10 @@ class Links:
             raise LinkRefused(
                 "algorithm", f"algorithm {peer.algorithm!r} here {self.hello.algorithm!r}"
             )
-        if peer.node_id in self.removed:
+        wanted = connection.dialled_for
+        if wanted is not None and self.peers.get(wanted.address) is wanted:
+            self.removed.discard(peer.node_id)  # it was added again
+        elif wanted is not None or peer.node_id in self.removed:
             raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
         link = self.links.get(peer.node_id)
         if link is None or link.status is LinkStatus.DOWN:
@@ -224,6 +233,8 @@ class Links:
         peer = connection.dialled_for
         if peer is None:
             return
+        if self.peers.get(peer.address) is not peer:
+            return  # no longer wanted
         if error.cause == "duplicate":
             peer.link = self.links.get(error.node_id or connection.peer_id(), peer.link)
         self._dial_failed(peer, error.problem)
@@ -232,6 +243,7 @@ class Links:
         """The greeting is over: the connection becomes a lane of the neighbour's link."""
         hello = connection.peer
         assert hello is not None
+        self._judge(connection, hello)  # what was right when the greeting began may not be now
         initiator = self.hello.node_id if connection.dialled else hello.node_id
         peer = connection.dialled_for
         link = self.links.get(hello.node_id)
@@ -242,7 +254,7 @@ class Links:
             link.qos = peer.qos
         if connection.lane == 0:
             self._replaced(link)
-            link.prepare(initiator, hello.incarnation, hello.lanes)
+            link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
         elif (
             link.initiator != initiator
             or link.incarnation != hello.incarnation
@@ -264,12 +276,25 @@ class Links:
         info.peer = node_id
         link = Link(
             info,
+            self._new_stream(),
             qos=settings.qos,
             queue_bytes=settings.queue_bytes,
             round_robin=settings.round_robin,
         )
         self.links[node_id] = link
         return link
+
+    def _new_stream(self) -> str:
+        self._streams += 1
+        return f"{self.hello.incarnation}.{self._streams}"
+
+    def stream_arrived(self, link: Link, lane: int, payload: bytes) -> None:
+        """The neighbour says which numbers follow on this lane: take up where they were left."""
+        key = (link.info.peer, lane, payload)
+        incoming = self._incoming.pop(key, None) or Incoming()
+        self._incoming[key] = link.incoming[lane] = incoming
+        if len(self._incoming) > MAX_STREAMS:
+            del self._incoming[next(iter(self._incoming))]
 
     def _replaced(self, link: Link) -> None:
         """The neighbour connects anew although we did not notice that it was gone."""
@@ -286,6 +311,9 @@ class Links:
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
         self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
+        stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
+        for connection in filter(None, link.connections):
+            connection.send(stream)
         self.owner.link_up(link)
         for connection in filter(None, list(link.connections)):
             for frame in connection.take_early():
@@ -342,6 +370,7 @@ class Links:
             if peer.link is link:
                 peer.link = None
                 peer.info = self.owner.new_session(peer.address)
+                self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
         self.owner.link_gone(link)
 
     def _goodbye_came(self, connection: Connection) -> None:
@@ -349,7 +378,6 @@ class Links:
         connection.close()
         if link is not None:
             self.let_go(link, "it said goodbye")
-            self._redial(link)
 
     def _redial(self, link: Link) -> None:
         for peer in self.peers.values():

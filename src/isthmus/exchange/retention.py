@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from isthmus.errors import IsthmusError
 from isthmus.exchange.host import Host
 from isthmus.exchange.link import Link
 from isthmus.exchange.message import Message
-from isthmus.exchange.retained import Retained, RetainedLimits, RetainedStore, RetainedSync, Version
+from isthmus.exchange.retained import RetainedLimits, RetainedStore
+from isthmus.exchange.retained_sync import RetainedSync
+from isthmus.exchange.retained_values import Retained, Version
 from isthmus.exchange.timers import Timers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -25,6 +28,7 @@ __all__ = ["RETAINED_TOPIC", "Retention"]
 RETAINED_TOPIC = "$isthmus/retained"
 JOURNAL_S = 0.5
 PUMP_S = 0.02
+RESYNC_S = 300.0
 REWRITE_BYTES = 16 << 20
 MAX_WAITING_BYTES = 1 << 20
 
@@ -49,12 +53,20 @@ class Retention:
 
     def start(self) -> None:
         if journal := self._host.load_state("retained"):
-            good = self.store.load(journal, self._host.wall_ms())
-            if good < len(journal):
-                self._host.log("warning", "retained journal: torn end cut off", at=good)
-            self._rewrite()
+            self._load(journal)
         if self._host.keeps_state:
             self._timers.set_timer(JOURNAL_S, "journal")
+        self._timers.set_timer(RESYNC_S, "resync")
+
+    def _load(self, journal: bytes) -> None:
+        try:
+            good = self.store.load(journal, self._host.wall_ms())
+        except IsthmusError as error:
+            self._host.log("error", "kept retained messages cannot be read", cause=str(error))
+            return
+        if good < len(journal):
+            self._host.log("warning", "retained journal: torn end cut off", at=good)
+        self._rewrite()
 
     def stop(self) -> None:
         self._timers.cancel_all()
@@ -148,6 +160,13 @@ class Retention:
     def _timer_fired(self, key: Hashable) -> None:
         if isinstance(key, Link):
             self._pump(key)
+            return
+        if key == "resync":
+            # Repairs what QoS 0 on a congested link may have lost; equal stores say 2 KiB.
+            for link, sync in self._syncs.items():
+                sync.start()
+                self._pump(link)
+            self._timers.set_timer(RESYNC_S, "resync")
             return
         self.store.sweep(self._host.wall_ms())
         self._write()

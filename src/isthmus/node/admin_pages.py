@@ -5,7 +5,7 @@
     GET    /metrics           Prometheus text, or OpenMetrics when asked for
     GET    /api/status        JSON, the same that `isthmus status` shows
     GET    /api/peers         JSON: the neighbours, in which state and why
-    POST   /api/peers         {"address": "host:port", "sessions": 1, "qos": 1}: 202, then keeps trying
+    POST   /api/peers         {"address": "host:port", "sessions": 1, "qos": 1}: 202
     DELETE /api/peers/NAME    by the neighbour's id or address: 200, or 404
     GET    /                  a list of the above
 
@@ -183,11 +183,15 @@ def _peers(node: AdminNode, request: Request) -> Answer:
 
 def _add_peer(node: AdminNode, request: Request) -> Answer:
     try:
-        peer = peer_from(json.loads(request.body))
-    except ConfigError as error:
-        return _problem(400, *(f"{m.key}: {m.problem}".lstrip(": ") for m in error.mistakes))
+        wanted = json.loads(request.body)
     except (ValueError, RecursionError) as error:
         return _problem(400, f"the body is not JSON: {error}")
+    if not isinstance(wanted, dict):
+        return _problem(400, 'the body must be an object like {"address": "192.0.2.7:7883"}')
+    try:
+        peer = peer_from(wanted)
+    except ConfigError as error:
+        return _problem(400, *(f"{m.key}: {m.problem}" for m in error.mistakes))
     address = str(peer.address)
     status = node.status()
     if address in status.get("listeners", {}).values():

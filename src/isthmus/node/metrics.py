@@ -1,9 +1,10 @@
 """A node's status as Prometheus metrics, named ``isthmus_…``.
 
 The collector reads `status()` when it is scraped; nothing is counted twice and the relay knows
-nothing of Prometheus.  Counters become ``isthmus_<name>_total``; refusals are one
-counter labelled with their ``cause``.  Numbers among ``broker``, ``sessions`` and ``routes``
-become gauges.  `docs/reference/admin.md` lists them.
+nothing of Prometheus.  Counters become ``isthmus_<name>_total``, the exchange's
+``isthmus_fabric_<name>_total``; refusals are one counter labelled with their ``cause``.  Numbers
+among ``broker``, ``sessions`` and ``routes`` become gauges.  Links are labelled with their
+``neighbor``; a link that is let go takes its series with it.  `docs/reference/admin.md` lists them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from isthmus.node.admin import StatusSource
+    from isthmus.node.admin_pages import StatusSource
 
 __all__ = ["NodeCollector", "exposition"]
 
@@ -41,6 +42,45 @@ COUNTER_HELP = {
     "broker_connect_failures": "Times the broker could not be reached for a client.",
     "broker_sessions_lost": "Sessions that the broker ended.",
     "refusals": "Connections that the node ended, by cause.",
+    "link_refusals": "Connections of other nodes that were refused, by cause.",
+}
+
+LINK_HELP = {
+    "up": "1 when the neighbour is connected.",
+    "active": "1 when messages may pass.",
+    "blocked": "1 when the link stands by because it would close a ring.",
+    "unacknowledged": "Messages that the neighbour has not acknowledged yet.",
+    "unacknowledged_bytes": "Their bytes, held here.",
+}
+LINK_COUNTER_HELP = {
+    "sent": "Messages sent to the neighbour.",
+    "dropped": "QoS 0 messages dropped: link down, or its queue full.",
+}
+FABRIC_HELP = {
+    "nodes": "Nodes of the fabric known here, this one included.",
+    "loops": "Rings in the fabric, each with one link blocked.",
+    "peers": "Peers that this node keeps connected to, or tries to.",
+    "retained_topics": "Topics with a retained message, as known here.",
+    "retained_bytes": "Bytes of these messages that are kept.",
+    "wills_armed": "Wills of clients that are connected now.",
+    "wills_waiting": "Wills whose delay has begun.",
+}
+FABRIC_COUNTER_HELP = {
+    "control_received": "Control messages received on links, inter-subscriptions among them.",
+    "control_sent": "Control messages that the algorithm sent on links.",
+    "expired": "Messages whose expiry was over before they were passed on.",
+    "given_up": "QoS 1 and 2 messages given up with a neighbour that did not come back.",
+    "inject_dropped": "QoS 0 messages from links that the broker could not be given.",
+    "inject_refused": "Messages from links that the broker refused.",
+    "links_blocked": "Times a link was blocked because it would close a ring.",
+    "loop_dropped": "Messages that came the wrong way round and were dropped.",
+    "published_to_links": "Messages of local clients that were sent to at least one neighbour.",
+    "publishers_held": "Times a publisher had to wait because a link was full.",
+    "received_from_links": "Messages received on links.",
+    "repeated": "Messages that a neighbour repeated and that had been taken before.",
+    "retained_known": "Retained messages that came again or were out of date.",
+    "retained_synchronised": "Retained messages learned from a neighbour that joined.",
+    "wills_sent": "Wills sent to neighbours.",
 }
 
 
@@ -65,6 +105,8 @@ class NodeCollector(Collector):
         for name, value in status.get("counters", {}).items():
             yield _counter(name, value)
         yield _counter("refusals", status.get("refusals", {}))
+        if "fabric" in status:
+            yield from _fabric(status["fabric"])
 
     def describe(self) -> Iterator[Metric]:
         """Nothing ahead of time: registering must not ask the node."""
@@ -76,13 +118,54 @@ def _gauge(name: str, documentation: str, value: Any) -> GaugeMetricFamily:
 
 
 def _counter(name: str, value: Any) -> CounterMetricFamily:
-    text = COUNTER_HELP.get(name, f"{name.replace('_', ' ').capitalize()} since the start.")
+    text = COUNTER_HELP.get(name) or FABRIC_COUNTER_HELP.get(name.removeprefix("fabric_"))
+    text = text or f"{name.replace('_', ' ').capitalize()} since the start."
     if not isinstance(value, Mapping):
         return CounterMetricFamily(f"isthmus_{name}", text, value=value)
     family = CounterMetricFamily(f"isthmus_{name}", text, labels=["cause"])
     for cause, count in value.items():
         family.add_metric([str(cause)], count)
     return family
+
+
+def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
+    links = fabric.get("links", [])
+    for name, text in LINK_HELP.items():
+        gauge = GaugeMetricFamily(f"isthmus_link_{name}", text, labels=["neighbor"])
+        for link in links:
+            gauge.add_metric([link["neighbor"]], float(_link_value(link, name)))
+        yield gauge
+    for name, text in LINK_COUNTER_HELP.items():
+        counter = CounterMetricFamily(f"isthmus_link_{name}", text, labels=["neighbor"])
+        for link in links:
+            counter.add_metric([link["neighbor"]], link.get(name, 0))
+        yield counter
+    yield _counter("link_refusals", fabric.get("refusals", {}))
+    topology, retained = fabric.get("topology", {}), fabric.get("retained", {})
+    wills = fabric.get("wills", {})
+    values = {
+        "nodes": len(topology.get("nodes", [])),
+        "loops": len(topology.get("loops", [])),
+        "peers": len(fabric.get("peers", [])),
+        "retained_topics": retained.get("topics", 0),
+        "retained_bytes": retained.get("bytes", 0),
+        "wills_armed": wills.get("armed", 0),
+        "wills_waiting": wills.get("waiting", 0),
+    }
+    for name, value in values.items():
+        yield _gauge(f"fabric_{name}", FABRIC_HELP[name], value)
+    # Also those that have not happened yet, so that an alert on them works from the start.
+    counts = {**dict.fromkeys(FABRIC_COUNTER_HELP, 0), **fabric.get("counters", {})}
+    for name, value in counts.items():
+        yield _counter(f"fabric_{name}", value)
+
+
+def _link_value(link: Mapping[str, Any], name: str) -> Any:
+    if name == "up":
+        return link.get("status") != "down"
+    if name == "active":
+        return link.get("status") == "active"
+    return link.get(name, 0)
 
 
 def exposition(node: StatusSource, accept: str) -> tuple[bytes, str]:

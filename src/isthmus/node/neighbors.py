@@ -21,7 +21,7 @@ COUNTS = ("lanes", "qos", "sent", "dropped", "unacknowledged", "unacknowledged_b
 
 
 def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """``peers``, and the ``loops`` that are blocked anywhere in the fabric, from a node's status."""
+    """``peers``, and the ``loops`` anywhere in the fabric, from a node's status."""
     fabric = status.get("fabric", {})
     here = status.get("node", {}).get("id", "")
     loops = fabric.get("topology", {}).get("loops", [])

@@ -1,5 +1,20 @@
 """The exact simulator: production exchanges and algorithms on a virtual clock and virtual links."""
 
+from isthmus.sim.check import AlgorithmFailed, check_algorithm
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.network import Wire
+from isthmus.sim.run import ScheduleFailed, run_schedule, shrink
+from isthmus.sim.schedule import generate
+from isthmus.sim.soak import soak
 
-__all__ = ["SimFabric"]
+__all__ = [
+    "AlgorithmFailed",
+    "ScheduleFailed",
+    "SimFabric",
+    "Wire",
+    "check_algorithm",
+    "generate",
+    "run_schedule",
+    "shrink",
+    "soak",
+]

@@ -84,6 +84,8 @@ class SimClient:
         self.connection: ClientConnection | None = None
         self.present = False
         """Whether it means to be connected."""
+        self.connecting: Callable[[SimClient], None] | None = None
+        """Called before each CONNECT; may change the will."""
         self._packet_id = 0
 
     @property
@@ -99,6 +101,8 @@ class SimClient:
     def connect(self) -> None:
         self.present = True
         if self.connection is None:
+            if self.connecting is not None:
+                self.connecting(self)
             properties = NO_PROPERTIES
             if self.level == 5 and self.session_expiry_s:
                 properties = Properties(session_expiry_interval=self.session_expiry_s)
@@ -188,7 +192,9 @@ class ClientConnection:
         self._host: SimHost | None = None
         self._pair: Client | None = None
         self._over = False
-        """No packet goes through any more."""
+        """The node has closed both sessions of the pair."""
+        self._broker_over = False
+        """The broker takes nothing more from this connection."""
         self._held = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._to_node(lambda: self._connect_arrives(connect))
@@ -210,6 +216,16 @@ class ClientConnection:
         self._engine.call_later(self.client.delay_s, there)
 
     def _to_broker(self, arrives: Callable[[], None]) -> None:
+        """The node's packet reaches the broker, also if the client is gone in the meantime."""
+
+        def there() -> None:
+            self._engine.activity()
+            if not self._broker_over:
+                arrives()
+
+        self._engine.call_later(self._node.broker.delay_s, there)
+
+    def _from_broker(self, arrives: Callable[[], None]) -> None:
         self._after(self._node.broker.delay_s, arrives)
 
     def _to_client(self, arrives: Callable[[], None]) -> None:
@@ -248,7 +264,7 @@ class ClientConnection:
         def at_broker() -> None:
             connack = node.broker.connect(self, connect)
             frame = encode(connack, self._level)
-            self._to_broker(lambda: back(frame))
+            self._from_broker(lambda: back(frame))
             node.broker.connected(self.client_id)
 
         def back(frame: bytes) -> None:
@@ -269,7 +285,7 @@ class ClientConnection:
         def at_broker() -> None:
             codes = self._node.broker.subscribe(self.client_id, packet.subscriptions)
             frame = encode(SubAck(packet.packet_id, codes), self._level)
-            self._to_broker(lambda: back(frame))
+            self._from_broker(lambda: back(frame))
             self._node.broker.send_retained(self.client_id, packet.subscriptions)
 
         def back(frame: bytes) -> None:
@@ -291,7 +307,7 @@ class ClientConnection:
             codes = self._node.broker.unsubscribe(self.client_id, packet.topic_filters)
             ack = UnsubAck(packet.packet_id, codes if self._level == 5 else ())
             frame = encode(ack, self._level)
-            self._to_broker(lambda: self._answered(PacketType.UNSUBACK, frame))
+            self._from_broker(lambda: self._answered(PacketType.UNSUBACK, frame))
 
         self._to_node(at_node)
 
@@ -325,7 +341,7 @@ class ClientConnection:
             if self._host is None:
                 return
             self._shown(PacketType.DISCONNECT, encode(Disconnect(), self._level))
-            self._node.broker.ended(self, clean=True)
+            self._to_broker(lambda: self._broker_ended(clean=True))
             self._end(unexpected=False)
 
         self._to_node(at_node)
@@ -370,12 +386,16 @@ class ClientConnection:
             self._host.exchange.client_closed(self._pair, unexpected=unexpected)
         self._engine.call_later(self.client.delay_s, lambda: self.client.lost(self))
 
+    def _broker_ended(self, *, clean: bool) -> None:
+        self._broker_over = True
+        self._node.broker.ended(self, clean=clean)
+
     def cut(self) -> None:
         """The client's side breaks: the node notices, and closes the broker's side."""
 
         def noticed() -> None:
             self._engine.activity()
-            self._node.broker.ended(self, clean=False)
+            self._to_broker(lambda: self._broker_ended(clean=False))
             self._end()
 
         self._engine.call_later(self.client.delay_s, noticed)
@@ -383,11 +403,13 @@ class ClientConnection:
     def node_lost(self) -> None:
         """The node is gone, and with it both connections."""
         self._over = True
-        self._node.broker.ended(self, clean=False)
+        self._to_broker(lambda: self._broker_ended(clean=False))
         self._engine.call_later(self.client.delay_s, lambda: self.client.lost(self))
 
     def taken_over(self) -> None:
-        self._after(self._node.broker.delay_s, self._end)
+        self._broker_over = True
+        self._from_broker(self._end)
 
     def broker_lost(self) -> None:
-        self._engine.call_later(self._node.broker.delay_s, self._end)
+        self._broker_over = True
+        self._from_broker(self._end)

@@ -260,7 +260,11 @@ class SimFabric:
     def active_links(self) -> dict[str, set[str]]:
         """For each running node, the neighbours that its algorithm has a session with."""
         return {
-            name: {link.info.peer for link in node.host.exchange.links if link.active}
+            name: {
+                link.info.peer
+                for link in node.host.exchange.links
+                if link.active and link.status is LinkStatus.UP
+            }
             for name, node in self.nodes.items()
             if node.host is not None
         }

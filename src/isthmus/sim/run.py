@@ -22,7 +22,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from isthmus.mqtt.packets import Publish, Will
+from isthmus.exchange.link import LinkStatus
+from isthmus.mqtt.packets import Will
 from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
@@ -100,15 +101,10 @@ def shrink(
     *,
     attempts: int = 400,
 ) -> Schedule:
-    """A smaller schedule that still fails: actions are left out as long as it does."""
-
-    def fails(candidate: Schedule) -> bool:
-        try:
-            run_schedule(candidate, algorithm)
-        except ScheduleFailed:
-            return True
-        return False
-
+    """A smaller schedule that fails in the same way: actions are left out as long as it does."""
+    wanted = _kind_of_failure(schedule, algorithm)
+    if wanted is None:
+        return schedule
     size = max(1, len(schedule.actions) // 2)
     while size and attempts:
         start = 0
@@ -116,12 +112,22 @@ def shrink(
             attempts -= 1
             actions = schedule.actions[:start] + schedule.actions[start + size :]
             candidate = replace(schedule, actions=actions)
-            if fails(candidate):
+            if _kind_of_failure(candidate, algorithm) == wanted:
                 schedule = candidate
             else:
                 start += size
         size //= 2
     return schedule
+
+
+def _kind_of_failure(schedule: Schedule, algorithm: str | AlgorithmFactory) -> str | None:
+    """The problem without names and numbers; None if there is none."""
+    try:
+        run_schedule(schedule, algorithm)
+    except ScheduleFailed as failure:
+        words = failure.problem.split("\n", maxsplit=1)[0].split()
+        return " ".join(word for word in words if word.isalpha() and len(word) > 2)[:60]
+    return None
 
 
 class _Run:
@@ -193,6 +199,7 @@ class _Run:
                 session_expiry_s=each.session_expiry_s,
                 will=self._will(each.will_topic) if each.will_topic else None,
             )
+            client.connecting = self._renew_will
             if each.filters:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client
@@ -218,7 +225,7 @@ class _Run:
             case "unsubscribe", (client, topic_filter):
                 self.clients[client].unsubscribe(topic_filter)
             case "connect", (client,):
-                self._connect(self.clients[client])
+                self.clients[client].connect()
             case "disconnect", (client,):
                 self.clients[client].disconnect()
             case "vanish", (client,):
@@ -258,10 +265,9 @@ class _Run:
             case _:
                 raise ValueError(f"no such action: {kind}")
 
-    def _connect(self, client: SimClient) -> None:
-        if not client.present and client.will is not None:
+    def _renew_will(self, client: SimClient) -> None:
+        if client.will is not None:
             client.will = self._will(client.will.topic)
-        client.connect()
 
     def _publish(
         self, client: SimClient, topic: str, qos: int, retain: bool, payload: str
@@ -283,10 +289,17 @@ class _Run:
             if not node.running:
                 fabric.restart(node)
         fabric.settle()
-        if self.schedule.settings.hold_s < 30:
+        if self._holds():
             fabric.run(self.schedule.settings.hold_s + 1.0)  # neighbours that will not come back
-        fabric.run(1.0)
-        fabric.settle()
+            fabric.settle()
+
+    def _holds(self) -> bool:
+        """Whether a node keeps a neighbour that is not there."""
+        return any(
+            link.status is LinkStatus.DOWN
+            for node in self.fabric.nodes.values()
+            for link in node.exchange.links
+        )
 
     # ---- promises ------------------------------------------------------------------------
 
@@ -323,9 +336,7 @@ class _Run:
             self._check_order(client)
 
     def _check_order(self, client: SimClient) -> None:
-        newest: dict[tuple[str, str, int], float] = {}
         seen: dict[tuple[str, str, int], int] = {}
-        del newest
         for payload in client.payloads():
             message = self.messages.get(payload)
             if message is None or message.qos == 0:
@@ -420,6 +431,3 @@ class _Run:
         self.fabric.settle()
         check_topology(self.fabric)
         check_empty(self.fabric)
-
-
-def _unused(publish: Publish) -> None: ...

@@ -81,7 +81,7 @@ def test_an_expired_message_that_was_never_sent_is_done() -> None:
 
 
 def test_repetitions_are_answered_and_not_accepted() -> None:
-    incoming = Incoming("life-1")
+    incoming = Incoming()
     assert incoming.accept(1, 1) == 0
     assert incoming.accept(1, 1) == b""  # not safe yet
     assert incoming.safe(0, 1) == b"\x40\x02\x00\x01"
@@ -94,7 +94,7 @@ def test_repetitions_are_answered_and_not_accepted() -> None:
 def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
     """Both ends live: whatever connections break, and whenever, each message is taken once."""
     rng = random.Random(seed)
-    sender, receiver = OutgoingLane(), Incoming("x")
+    sender, receiver = OutgoingLane(), Incoming()
     taken: list[int] = []
     busy: list[tuple[int, int]] = []
     there: list[bytes] = []

@@ -8,14 +8,10 @@ from itertools import pairwise
 import pytest
 
 from isthmus.errors import IsthmusError, RemoteProtocolError
-from isthmus.exchange.retained import (
-    Retained,
-    RetainedLimits,
-    RetainedStore,
-    RetainedSync,
-    Version,
-    read_journal,
-)
+from isthmus.exchange.retained import RetainedLimits, RetainedStore
+from isthmus.exchange.retained_journal import read_journal
+from isthmus.exchange.retained_sync import RetainedSync
+from isthmus.exchange.retained_values import Retained, Version
 
 NOW = 1_760_000_000_000
 HOUR = 3_600_000

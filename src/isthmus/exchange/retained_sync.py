@@ -1,0 +1,319 @@
+"""Brings a neighbour's store of retained messages up to date, and is brought up to date by it.
+
+The payloads travel over the link in order, as control messages; see `RetainedSync` for what they
+say.  Each begins with the format's version and its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from itertools import pairwise
+from typing import Final
+
+from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.exchange.retained import RetainedStore
+from isthmus.exchange.retained_values import (
+    Retained,
+    Version,
+    leaf_of,
+    read_retained,
+    read_topic,
+    read_version,
+    write_retained,
+    write_version,
+)
+from isthmus.mqtt.primitives import Reader
+
+__all__ = ["RetainedSync"]
+
+_SYNC_FORMAT: Final = 1
+
+
+class _Kind(IntEnum):
+    """The second byte of a payload; the first is the format's version."""
+
+    DIGEST = 1
+    ASK_LEAVES = 2
+    LEAVES = 3
+    ASK_VERSIONS = 4
+    VERSIONS = 5
+    MESSAGES = 6
+
+
+class RetainedSync:
+    """One node's end of the synchronisation with one neighbour.
+
+    Each end states what it has, and pushes what the other's statements lack; the two directions
+    do not depend on each other.  Towards the end that states:
+
+        holder                                      other
+               ◀── DIGEST: a hash for each branch ──
+               ── ASK_LEAVES: branches that differ ──▶
+               ◀── LEAVES: a hash for each leaf ────
+               ── ASK_VERSIONS: leaves that differ ──▶
+               ◀── VERSIONS: topics and versions ───
+               ── MESSAGES: what is newer here ──▶
+
+    A branch or leaf of which the other has nothing is pushed at once.  Equal stores exchange one
+    DIGEST of 2 KiB in each direction.
+
+    Nothing can be lost or come back by what happens meanwhile: a statement that is out of date
+    only makes the holder push what the other then finds not newer, and what changes after a
+    comparison goes to the neighbour as a message of its own.  So the link must carry new retained
+    messages from before `start` on.
+
+    It keeps no messages, only what is still to be said, each thing once: memory is bounded by the
+    store's size, whatever the neighbour asks.  Payloads are at most `chunk_bytes` long, or as long
+    as the one topic or message in them.
+    """
+
+    def __init__(self, store: RetainedStore, *, chunk_bytes: int = 64 << 10) -> None:
+        self._store = store
+        self._chunk_bytes = chunk_bytes
+        self._digest_due = False
+        # Ordered sets.
+        self._leaves_to_ask: dict[int, None] = {}
+        self._leaves_to_tell: dict[int, None] = {}
+        self._versions_to_ask: dict[int, None] = {}
+        self._versions_to_tell: dict[int, bytes] = {}  # after which topic
+        self._leaves_to_push: dict[int, None] = {}
+        self._topics_to_push: dict[bytes, None] = {}
+
+    def start(self) -> None:
+        """The link stands (again), or it is time to compare anew: both ends call it."""
+        for pending in (
+            self._leaves_to_ask,
+            self._leaves_to_tell,
+            self._versions_to_ask,
+            self._versions_to_tell,
+            self._leaves_to_push,
+            self._topics_to_push,
+        ):
+            pending.clear()
+        self._digest_due = True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `next_payload` has something to say."""
+        return bool(
+            self._digest_due
+            or self._leaves_to_ask
+            or self._leaves_to_tell
+            or self._versions_to_ask
+            or self._versions_to_tell
+            or self._leaves_to_push
+            or self._topics_to_push
+        )
+
+    def next_payload(self, now_ms: int) -> bytes | None:
+        """The next control message to the neighbour; call it when the link has room."""
+        if self._digest_due:
+            self._digest_due = False
+            self._store.sweep(now_ms)
+            digests = self._store.branch_digests()
+            return _payload(_Kind.DIGEST, b"".join(digest.to_bytes(8) for digest in digests))
+        if self._leaves_to_ask:
+            return _payload(_Kind.ASK_LEAVES, bytes(_take_first(self._leaves_to_ask, 256)))
+        if self._leaves_to_tell:
+            return _payload(_Kind.LEAVES, self._tell_leaves())
+        if self._versions_to_ask:
+            leaves = _take_first(self._versions_to_ask, max(1, self._chunk_bytes // 2))
+            return _payload(_Kind.ASK_VERSIONS, b"".join(leaf.to_bytes(2) for leaf in leaves))
+        if self._versions_to_tell:
+            return _payload(_Kind.VERSIONS, self._tell_versions())
+        messages = self._push(now_ms)
+        return _payload(_Kind.MESSAGES, messages) if messages else None
+
+    def receive(self, payload: bytes, now_ms: int) -> list[Retained]:
+        """A control message of the neighbour: the retained messages that are news here.
+
+        Publish them at the local broker with retain, and send them to the other neighbours.
+        Raises `RemoteProtocolError`, before anything of it has been taken over, if it is wrong.
+        """
+        reader = Reader(payload, 0, len(payload), 5)
+        version, kind = reader.byte(), reader.byte()
+        if version != _SYNC_FORMAT:
+            raise RemoteProtocolError(
+                f"retained messages are synchronised in format {version}, not {_SYNC_FORMAT}"
+            )
+        match kind:
+            case _Kind.DIGEST:
+                self._compare_branches(reader)
+            case _Kind.ASK_LEAVES:
+                self._leaves_to_tell.update(dict.fromkeys(_ascending(reader.rest())))
+            case _Kind.LEAVES:
+                self._compare_leaves(reader)
+            case _Kind.ASK_VERSIONS:
+                leaves = [reader.two_byte_integer() for _ in range((reader.remaining + 1) // 2)]
+                self._versions_to_tell.update(dict.fromkeys(_ascending(leaves), b""))
+            case _Kind.VERSIONS:
+                self._compare_versions(reader)
+            case _Kind.MESSAGES:
+                return self._take_over(reader, now_ms)
+            case _:
+                raise RemoteProtocolError(f"a message of unknown kind {kind} about retained ones")
+        return []
+
+    # ---- what is said ----
+
+    def _tell_leaves(self) -> bytes:
+        told = bytearray()
+        while self._leaves_to_tell:
+            branch = next(iter(self._leaves_to_tell))
+            digests = self._store.leaf_digests(branch)
+            if told and len(told) + 3 + 9 * len(digests) > self._chunk_bytes:
+                break
+            told += b"%c%b" % (branch, len(digests).to_bytes(2))
+            for leaf, digest in digests.items():
+                told += b"%c%b" % (leaf & 0xFF, digest.to_bytes(8))
+            del self._leaves_to_tell[branch]
+        return bytes(told)
+
+    def _tell_versions(self) -> bytes:
+        told = bytearray()
+        while self._versions_to_tell:
+            leaf, after = next(iter(self._versions_to_tell.items()))
+            room = self._chunk_bytes - len(told)
+            section, last = self._versions_section(leaf, after, room if told else None)
+            if section is None:
+                break
+            told += section
+            if last is None:
+                del self._versions_to_tell[leaf]
+            else:
+                self._versions_to_tell[leaf] = last
+                break
+        return bytes(told)
+
+    def _versions_section(
+        self, leaf: int, after: bytes, room: int | None
+    ) -> tuple[bytes | None, bytes | None]:
+        """The leaf, the topic it goes on after, whether to the end, and topics with versions.
+
+        Returns it and the last topic in it, which is None if that was the leaf's last.  Without
+        `room` the first topic is in it however long it is; if there is none for it: (None, None).
+        """
+        head = b"%b%b%b" % (leaf.to_bytes(2), len(after).to_bytes(2), after)
+        size = len(head) + 5
+        items: list[bytes] = []
+        last: bytes | None = None
+        for topic, version in self._store.leaf_versions(leaf):
+            if topic <= after:
+                continue
+            item = len(topic).to_bytes(2) + topic + write_version(version)
+            limit = self._chunk_bytes if room is None else room
+            if size + len(item) > limit and (items or room is not None):
+                if not items:
+                    return None, None
+                return b"%b\0%b%b" % (head, len(items).to_bytes(4), b"".join(items)), last
+            items.append(item)
+            size += len(item)
+            last = topic
+        return b"%b\1%b%b" % (head, len(items).to_bytes(4), b"".join(items)), None
+
+    def _push(self, now_ms: int) -> bytes:
+        pushed = bytearray()
+        while True:
+            if not self._topics_to_push:
+                if not self._leaves_to_push:
+                    return bytes(pushed)
+                (leaf,) = _take_first(self._leaves_to_push, 1)
+                self._topics_to_push.update(
+                    (topic, None) for topic, _ in self._store.leaf_versions(leaf)
+                )
+                continue
+            topic = next(iter(self._topics_to_push))
+            retained = self._store.get(topic, now_ms)
+            if retained is not None:
+                record = write_retained(retained)
+                if pushed and len(pushed) + len(record) > self._chunk_bytes:
+                    return bytes(pushed)
+                pushed += record
+            del self._topics_to_push[topic]
+
+    # ---- what is heard ----
+
+    def _compare_branches(self, reader: Reader) -> None:
+        theirs = [_eight_bytes(reader) for _ in range(256)]
+        reader.finish()
+        for branch, ours in enumerate(self._store.branch_digests()):
+            if ours in (theirs[branch], 0):
+                continue
+            if theirs[branch] == 0:
+                self._leaves_to_push.update(dict.fromkeys(self._store.leaf_digests(branch)))
+            else:
+                self._leaves_to_ask[branch] = None
+
+    def _compare_leaves(self, reader: Reader) -> None:
+        branches: dict[int, dict[int, int]] = {}
+        while reader.remaining:
+            branch, count = reader.byte(), reader.two_byte_integer()
+            lows: list[int] = []
+            digests: list[int] = []
+            for _ in range(count):
+                lows.append(reader.byte())
+                digests.append(_eight_bytes(reader))
+            leaves = (branch << 8 | low for low in _ascending(lows))
+            branches[branch] = dict(zip(leaves, digests, strict=True))
+        for branch, theirs in branches.items():
+            for leaf, ours in self._store.leaf_digests(branch).items():
+                if leaf not in theirs:
+                    self._leaves_to_push[leaf] = None
+                elif theirs[leaf] != ours:
+                    self._versions_to_ask[leaf] = None
+
+    def _compare_versions(self, reader: Reader) -> None:
+        newer: list[bytes] = []
+        while reader.remaining:
+            leaf, after, complete = reader.two_byte_integer(), reader.binary(), reader.byte()
+            count = reader.four_byte_integer()
+            if complete > 1 or not (complete or count):
+                raise MalformedPacket("a list of retained versions that has no end")
+            theirs: dict[bytes, Version] = {}
+            last = after
+            for _ in range(count):
+                topic = read_topic(reader)
+                if topic <= last or leaf_of(topic) != leaf:
+                    raise MalformedPacket(f"retained topic {topic[:80]!r} is out of place")
+                theirs[topic] = read_version(reader)
+                last = topic
+            for topic, ours in self._store.leaf_versions(leaf):
+                known = theirs.get(topic)
+                listed = topic > after and (complete or topic <= last)
+                if listed and (known is None or known < ours):
+                    newer.append(topic)
+        self._topics_to_push.update(dict.fromkeys(newer))
+
+    def _take_over(self, reader: Reader, now_ms: int) -> list[Retained]:
+        messages: list[Retained] = []
+        while reader.remaining:
+            messages.append(read_retained(reader))
+        return [
+            retained
+            for retained in messages
+            if self._store.offer(retained, now_ms, must_store=True)
+        ]
+
+
+def _payload(kind: _Kind, body: bytes) -> bytes:
+    return b"%c%c%b" % (_SYNC_FORMAT, kind, body)
+
+
+def _take_first(pending: dict[int, None], limit: int) -> list[int]:
+    """Take out the first `limit`, and return them in order."""
+    taken = [key for key, _ in zip(pending, range(limit), strict=False)]
+    for key in taken:
+        del pending[key]
+    return sorted(taken)
+
+
+def _ascending(numbers: Iterable[int]) -> list[int]:
+    found = list(numbers)
+    if any(right <= left for left, right in pairwise(found)):
+        raise MalformedPacket("a list about retained messages that is not in order")
+    return found
+
+
+def _eight_bytes(reader: Reader) -> int:
+    return reader.four_byte_integer() << 32 | reader.four_byte_integer()

@@ -1,0 +1,163 @@
+"""Neighbours, topology and rings as tables on a terminal, for ``isthmus peers`` and ``status``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from isthmus.node.neighbors import neighbors
+
+__all__ = ["fabric_tables", "peers_table", "printable", "ring_lines", "state_line"]
+
+COLOURS = {"active": "green", "blocked": "yellow", "learning": "yellow"}
+COLUMNS = (
+    ("neighbor", "neighbour"),
+    ("address", "address"),
+    ("state", "state"),
+    ("lanes", "sessions"),
+    ("qos", "qos"),
+    ("sent", "sent"),
+    ("dropped", "dropped"),
+    ("unacknowledged", "unacked"),
+)
+NUMBERS = ("lanes", "qos", "sent", "dropped", "unacknowledged")
+
+
+def printable(value: object) -> str:
+    """What others named themselves must neither style nor drive the terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def peers_table(answer: Mapping[str, Any], console: Console) -> None:
+    """What ``/api/peers`` says, and what to do about rings."""
+    rows = answer.get("peers", [])
+    if not rows:
+        console.print("No neighbours.")
+    else:
+        console.print(_peers(rows))
+    reasons = [state_line(row) for row in rows if row.get("why")]
+    for line in [*reasons, *ring_lines(answer)]:
+        console.print(Text(line), soft_wrap=True)
+
+
+def _peers(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for key, name in COLUMNS:
+        table.add_column(
+            name,
+            justify="right" if key in NUMBERS else "left",
+            no_wrap=key == "address",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(_cell(key, row.get(key)) for key, _ in COLUMNS))
+    return table
+
+
+def _cell(key: str, value: object) -> Text:
+    if value is None or value == "":
+        return Text("-")
+    if key == "state":
+        return Text(str(value), style=COLOURS.get(str(value), "red"))
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    return Text(printable(value))
+
+
+def ring_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Which rings there are, and which link to cut."""
+    lines = []
+    for loop in answer.get("loops", []):
+        ring = " - ".join([*loop["ring"], loop["ring"][0]])
+        one, other = loop["cut"]
+        lines.append(
+            f"Ring: {ring}. The link {one} - {other} is blocked and stands by; messages pass once "
+            f"and do not circulate. To end the ring, cut it: on {one}, `isthmus peers remove "
+            f"{other}`."
+        )
+    return [printable(line) for line in lines]
+
+
+def state_line(row: Mapping[str, Any]) -> str:
+    """One neighbour in one sentence."""
+    name = row.get("neighbor") or row.get("address")
+    why = f": {row['why']}" if row.get("why") else ""
+    return printable(f"{name} is {row['state']}{why}")
+
+
+def fabric_tables(status: Mapping[str, Any], console: Console) -> None:
+    """The ``fabric`` section of a node's status."""
+    fabric = status["fabric"]
+    console.print("neighbours", style="bold")
+    peers_table(neighbors(status), console)
+    for node, lives in fabric.get("topology", {}).get("duplicates", {}).items():
+        line = f"{len(lives)} nodes of the fabric are called {node}; give each its own id."
+        console.print(Text(printable(line)), soft_wrap=True)
+    facts = Table(title="fabric", title_justify="left", title_style="bold", show_header=False)
+    facts.add_column(style="cyan", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in _facts(fabric):
+        facts.add_row(name, Text(printable(value)))
+    console.print(facts)
+    paths = fabric.get("topology", {}).get("paths", {})
+    if paths:
+        console.print(_paths(paths))
+
+
+def _facts(fabric: Mapping[str, Any]) -> list[tuple[str, object]]:
+    algorithm = dict(fabric.get("algorithm", {}))
+    retained, wills = fabric.get("retained", {}), fabric.get("wills", {})
+    facts: list[tuple[str, object]] = [("algorithm", algorithm.pop("name", "-"))]
+    facts += _leaves("", algorithm)
+    facts.append(("nodes known", ", ".join(fabric.get("topology", {}).get("nodes", []))))
+    facts.append(
+        ("retained", f"{retained.get('topics', 0):,} topics, {retained.get('bytes', 0):,} bytes")
+    )
+    facts.append(
+        ("wills", f"{wills.get('armed', 0):,} armed, {wills.get('waiting', 0):,} in their delay")
+    )
+    facts += [
+        (name.replace("_", " "), f"{count:,}")
+        for name, count in sorted(fabric.get("counters", {}).items())
+    ]
+    facts += [
+        (f"refused: {cause}", f"{count:,}")
+        for cause, count in sorted(fabric.get("refusals", {}).items())
+    ]
+    return facts
+
+
+def _leaves(prefix: str, value: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """An algorithm's own facts, of which nothing is known here: one line each."""
+    lines: list[tuple[str, object]] = []
+    for name, inner in value.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(inner, Mapping):
+            lines += _leaves(f"{label} ", inner)
+        else:
+            lines.append((printable(label), _leaf(inner)))
+    return lines
+
+
+def _leaf(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_leaf(item) for item in value) or "-"
+    return str(value)
+
+
+def _paths(paths: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(title="topology", title_justify="left", title_style="bold")
+    table.add_column("node")
+    table.add_column("hops", justify="right")
+    table.add_column("path", overflow="fold")
+    for node, path in sorted(paths.items(), key=lambda item: (len(item[1]), item[0])):
+        table.add_row(Text(printable(node)), str(len(path) - 1), Text(printable(" - ".join(path))))
+    return table

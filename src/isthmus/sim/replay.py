@@ -1,0 +1,39 @@
+"""One schedule with its trace: ``python -m isthmus.sim.replay --algorithm sf --seed 17``.
+
+With ``--shrink`` actions are left out first as long as it fails in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from isthmus.sim.run import ScheduleFailed, run_schedule, shrink
+from isthmus.sim.schedule import PROFILES, generate
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m isthmus.sim.replay", description=__doc__)
+    parser.add_argument("--algorithm", default="sf")
+    parser.add_argument("--profile", choices=PROFILES, help="default: the seed chooses")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--shrink", action="store_true")
+    given = parser.parse_args(arguments)
+    schedule = generate(given.seed, given.profile)
+    if given.shrink:
+        schedule = shrink(schedule, given.algorithm)
+    print(schedule)
+    try:
+        outcome = run_schedule(schedule, given.algorithm, trace=True)
+    except ScheduleFailed as failure:
+        print(failure.trace)
+        print(f"FAILED: {failure.problem}")
+        return 1
+    print(f"all promises kept: {outcome}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
