@@ -204,9 +204,14 @@ class NodeFabric:
         for node in self.nodes.values():
             self._exit.callback(node.stop)
             node.launch()
+        self._exit.callback(self._begin_stop)
         for node in self.nodes.values():
             node.wait_until(node.is_ready)
         self.until_linked(*self._links)
+
+    def _begin_stop(self) -> None:
+        for node in self.nodes.values():
+            node.begin_stop()
 
     def address(self, dialler: str, acceptor: str) -> str:
         """Where `dialler` finds `acceptor`: through a tap of its own, if there are to be any."""

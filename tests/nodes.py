@@ -90,7 +90,8 @@ class NodeProcess:
         try:
             wait_for(condition, timeout_s, f"node {self.id}", every_s=0.02)
         except AssertionError as error:
-            raise AssertionError(f"{error}; its log:\n{self.log()}") from None
+            log = self.log()
+            raise (error if log in str(error) else AssertionError(f"{error}\n{log}")) from None
 
     def is_live(self) -> bool:
         assert self.process is not None
@@ -144,6 +145,11 @@ class NodeProcess:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+    def begin_stop(self) -> None:
+        """SIGTERM; `stop` waits for the end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from isthmus.brokers.processes import Launch, end, launch
 __all__ = [
     "Memory",
     "Process",
+    "configured_node",
     "cpu_ns",
     "machine_busy_ns",
     "memory",
@@ -111,15 +112,25 @@ def running_broker() -> Iterator[Process]:
 @contextmanager
 def running_node(broker_port: int) -> Iterator[Process]:
     """``isthmus node`` in front of the broker, configured as the defaults are."""
+    port = free_port()
+    config = (
+        f'[node]\nid = "bench"\n[listen]\nmqtt = "127.0.0.1:{port}"\n'
+        f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"\n[log]\nlevel = "warning"\n'
+    )
+    with configured_node(config, port) as node:
+        yield node
+
+
+@contextmanager
+def configured_node(
+    config: str, port: int, environment: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    """``isthmus node`` with the file `config`, which has it listen for clients on `port`."""
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
-        port = free_port()
-        config = Path(folder, "node.toml")
-        config.write_text(
-            f'[node]\nid = "bench"\n[listen]\nmqtt = "127.0.0.1:{port}"\n'
-            f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"\n[log]\nlevel = "warning"\n'
-        )
+        file = Path(folder, "node.toml")
+        file.write_text(config)
         log = Path(folder, "node.log")
-        command = Launch([sys.executable, "-m", "isthmus", "node", str(config)])
+        command = Launch([sys.executable, "-m", "isthmus", "node", str(file)], environment or {})
         started = time.perf_counter()
         child = launch(command, log)
         try:

@@ -17,6 +17,8 @@ from isthmus.config_mistakes import Loc, dotted, unknown_key
 
 __all__ = ["fabric_contradictions", "node_contradictions"]
 
+BELIEVED = "whoever answers there would be believed"
+
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     for key in keys:
@@ -196,7 +198,7 @@ def _peer_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
         elif address in first:
             yield loc, f"{address} is already peer[{first[address]}]; remove one of the two"
         elif not is_loopback(address.host) and not _is_protected(data):
-            yield loc, _unprotected(address, "whoever answers there would be believed")
+            yield loc, _unprotected(address, BELIEVED)
         first.setdefault(address, index)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), bool(first))
 
@@ -249,7 +251,7 @@ def fabric_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     yield from _link_contradictions(
         data, [(("node", index, "link"), table.get("link")) for index, table in nodes]
     )
-    yield from _fabric_peers(nodes)
+    yield from _fabric_peers(nodes, _is_protected(data))
     has_peers = any(table.get("peers") for _, table in nodes)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), has_peers)
     yield from _pending_too_small(data)
@@ -280,24 +282,28 @@ def _fabric_login(index: int, table: Mapping[str, Any]) -> Iterator[tuple[Loc, s
         )
 
 
-def _fabric_peers(nodes: list[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[Loc, str]]:
+def _fabric_peers(
+    nodes: list[tuple[int, Mapping[str, Any]]], protected: bool
+) -> Iterator[tuple[Loc, str]]:
     ids = [table["id"] for _, table in nodes if isinstance(table.get("id"), str)]
     for index, table in nodes:
         peers = table.get("peers")
         texts = [peer for peer in peers if isinstance(peer, str)] if isinstance(peers, list) else []
-        for problem in _wrong_peers(texts, ids, table):
+        for problem in _wrong_peers(texts, ids, table, protected):
             yield ("node", index, "peers"), problem
             break  # one line of the file, one mistake at a time
 
 
-def _wrong_peers(peers: list[str], ids: Iterable[str], table: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_peers(
+    peers: list[str], ids: Iterable[str], table: Mapping[str, Any], protected: bool
+) -> Iterator[str]:
     seen: set[str] = set()
     for peer in peers:
         if peer in seen:
             yield f'"{peer}" is named twice; remove one of the two'
         seen.add(peer)
         if ":" in peer:
-            yield from _wrong_peer_address(peer, table)
+            yield from _wrong_peer_address(peer, table, protected)
         elif peer == table.get("id"):
             yield f'"{peer}" is this node itself; name another one'
         elif peer not in ids:
@@ -310,7 +316,7 @@ def _wrong_peers(peers: list[str], ids: Iterable[str], table: Mapping[str, Any])
             )
 
 
-def _wrong_peer_address(peer: str, table: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_peer_address(peer: str, table: Mapping[str, Any], protected: bool) -> Iterator[str]:
     try:
         address = Address.parse(peer)
     except ValueError as error:
@@ -320,3 +326,5 @@ def _wrong_peer_address(peer: str, table: Mapping[str, Any]) -> Iterator[str]:
         yield f'"{peer}" has no port to connect to; write the port of that node\'s [listen] link'
     elif address == _parsed(table.get("link")):
         yield f'"{peer}" is this node\'s own link address; name another node'
+    elif not is_loopback(address.host) and not protected:
+        yield _unprotected(address, BELIEVED)

@@ -24,6 +24,7 @@ __all__ = ["View"]
 
 PLAIN_EVERY_S = 2.0
 MAX_MISSING_SHOWN = 10
+WIDE = 96  # columns from which there is room for the last values
 
 
 class View:
@@ -130,36 +131,35 @@ class View:
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        # Only the last column gives way when the terminal is narrow.
         for column, width in (("from → to node", 15), ("subscriber", 10), ("filter", 18)):
             table.add_column(column, style="cyan", no_wrap=True, min_width=width)
         for column, width in (("received", 8), ("expected", 8), ("median", 8)):
             table.add_column(column, justify="right", no_wrap=True, min_width=width)
-        table.add_column("last value", no_wrap=True, overflow="ellipsis")
+        if self._console.width >= WIDE:
+            table.add_column("last value", no_wrap=True, overflow="ellipsis")
         for row in self._ledger.rows():
-            table.add_row(
-                f"{row.publisher_node} → {row.subscriber_node}",
-                row.subscriber,
-                row.topic_filter,
-                str(row.received),
-                str(row.expected),
-                "-" if row.latency_ms is None else f"{row.latency_ms:.2f} ms",
-                escape(row.last),
-            )
+            latency = "-" if row.latency_ms is None else f"{row.latency_ms:.2f} ms"
+            cells = [f"{row.publisher_node} → {row.subscriber_node}", row.subscriber]
+            cells += [row.topic_filter, str(row.received), str(row.expected), latency]
+            table.add_row(*cells, *self._last(row.last))
         for name, (count, text) in self._ledger.others.copy().items():
             plan = self._ledger.subscribers[name]
-            last = escape(printable(text))
-            route = f"you → {plan.node}"
-            table.add_row(route, name, plan.topic_filter, str(count), "-", "-", last)
+            cells = [f"you → {plan.node}", name, plan.topic_filter, str(count), "-", "-"]
+            table.add_row(*cells, *self._last(text))
         return table
 
+    def _last(self, text: str) -> list[str]:
+        return [escape(printable(text))] if self._console.width >= WIDE else []
+
     def _plain_line(self) -> str:
-        parts = [f"{time.monotonic() - self._started_s:5.1f} s"]
+        """How many have arrived on each way from node to node."""
+        ways: dict[str, tuple[int, int]] = {}
         for row in self._ledger.rows():
-            latency = "" if row.latency_ms is None else f" ({row.latency_ms:.2f} ms)"
-            route = f"{row.publisher_node}→{row.subscriber_node}"
-            parts.append(f"{route} {row.subscriber} {row.received} of {row.expected}{latency}")
-        return "  ".join(parts)
+            way = f"{row.publisher_node} → {row.subscriber_node}"
+            received, expected = ways.get(way, (0, 0))
+            ways[way] = (received + row.received, expected + row.expected)
+        parts = [f"{way} {received}/{expected}" for way, (received, expected) in ways.items()]
+        return f"{time.monotonic() - self._started_s:5.1f} s  {', '.join(parts)}"
 
 
 def _at(node: RunningNode) -> str:

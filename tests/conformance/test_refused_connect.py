@@ -18,7 +18,7 @@ from .clients import LIBRARIES, Client, Options, library
 from .stage import Address, Stage
 
 USER, PASSWORD = "gate", "keeper"
-BAD_USER_NAME_OR_PASSWORD = {4: "CONNACK 0x05", 5: "CONNACK 0x87"}  # Mosquitto: not authorized
+NOT_AUTHORIZED = {4: "CONNACK 0x05", 5: "CONNACK 0x87"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_connack_is_the_brokers(
     if accepted:
         assert answers[0][0].startswith("CONNACK 0x00")
     else:
-        assert answers[0] == (BAD_USER_NAME_OR_PASSWORD[level], "closed")
+        assert answers[0] == (NOT_AUTHORIZED[level], "closed")
 
 
 @pytest.mark.parametrize("level", [4, 5])

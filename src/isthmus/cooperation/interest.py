@@ -138,7 +138,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
             return
         neighbor = self._neighbors.pop(session, None)
         if neighbor is not None:
-            self._wants_changed(session, (), list(neighbor.received))
+            # Backwards: a dictionary that is emptied from its front is slow to find what is left.
+            self._wants_changed(session, (), list(reversed(neighbor.received)))
             self.port.routes_changed()  # of retained messages, on every topic
 
     def on_node_start(self) -> None:
@@ -308,7 +309,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 topic == SYNC_TOPIC and payload == SYNC_END and neighbor.repeated is not None
             ):
                 repeated, neighbor.repeated = neighbor.repeated, None
-                stale = [each for each in neighbor.received if each not in repeated]
+                stale = [each for each in reversed(neighbor.received) if each not in repeated]
                 for topic_filter in stale:
                     del neighbor.received[topic_filter]
                 self._wants_changed(session, (), stale)

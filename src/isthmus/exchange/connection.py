@@ -68,6 +68,7 @@ class Connection:
         "_hello",
         "_max_packet_bytes",
         "_out",
+        "_out_bytes",
         "_secret",
         "_token_bytes",
         "_wake",
@@ -109,6 +110,7 @@ class Connection:
         self._max_packet_bytes = max_packet_bytes
         self._buffer = FrameBuffer()
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._dial_nonce = token_bytes(NONCE_BYTES) if secret and dialled else b""
         self._accept_nonce = b""
         self._given_proof = b""
@@ -133,11 +135,13 @@ class Connection:
         if not self._out:
             self._wake()
         self._out.append(data)
+        self._out_bytes += len(data)
 
     def flush(self) -> None:
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
+            self._out_bytes = 0
             if self.state is not Greeting.CLOSED:
                 self.channel.write(data)
 
@@ -156,7 +160,7 @@ class Connection:
         return early
 
     def waiting_bytes(self) -> int:
-        return self.channel.buffered_bytes() + sum(map(len, self._out))
+        return self.channel.buffered_bytes() + self._out_bytes
 
     # ---- the greeting --------------------------------------------------------------------
 

@@ -37,8 +37,10 @@ from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus
 from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.message import MAX_HOPS, Message, from_link, from_publish
+from isthmus.exchange.plain import PlainMessages
 from isthmus.exchange.retention import RETAINED_TOPIC, Retention
 from isthmus.exchange.routes import RouteTable
+from isthmus.exchange.seen import SeenMessages
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology import LinkState, TopologyGuard
 from isthmus.exchange.wills import DueWill
@@ -94,6 +96,9 @@ class Exchange:
         self._any_client = self._session(SessionKind.LOCAL_CLIENT, "")
         self.client_routes = RouteTable(lambda topic: self._route(topic, self._any_client))
         self._link_routes: dict[SessionInfo, RouteTable] = {}
+        self.plain = PlainMessages(self.node_id)
+        self.seen = SeenMessages()
+        self._numbers = 0
 
     # ---- life ----------------------------------------------------------------------------
 
@@ -171,6 +176,7 @@ class Exchange:
         return encode(packet, 5)
 
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
+        self.plain.forget()
         touched = None if filters is None else list(filters)
         self.client_routes.drop(touched)
         for table in self._link_routes.values():
@@ -239,6 +245,10 @@ class Exchange:
         """
         if message.topic.startswith(b"$"):
             return
+        if message.qos:
+            self._numbers += 1
+            message.number = f"{self.incarnation}.{self._numbers:x}"
+            self.seen.is_new(self.node_id, message.number)
         if message.retain:
             self.retention.published(message)
         route = self._route_of(message, self._any_client, self.client_routes)
@@ -250,6 +260,15 @@ class Exchange:
                     link = self._by_session.get(session)
                     if link is not None and link.congested():
                         self._hold_back(link, hold)
+
+    def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
+        """A local client published at QoS 0, not retained, without properties: the hot path."""
+        self.counters["published_to_links"] += 1
+        frame = self.plain.to_link(topic, payload)
+        for session in route.neighbors:
+            link = self._by_session.get(session)
+            if link is not None:
+                link.send_plain(topic, frame)
 
     def _hold_back(self, link: Link, hold: Callable[[], Callable[[], None]]) -> None:
         if link.status is LinkStatus.UP:
@@ -293,10 +312,12 @@ class Exchange:
     # ---- links ---------------------------------------------------------------------------
 
     def link_up(self, link: Link) -> None:
+        self.plain.forget()
         self._by_session[link.info] = link
         self.guard.link_up(link.info.peer)
 
     def link_down(self, link: Link) -> None:
+        self.plain.forget()
         self.guard.link_down(link.info.peer)
         if link.active:
             self.algorithm.on_tcp_down(link.info)
@@ -313,7 +334,19 @@ class Exchange:
         self._link_routes.pop(link.info, None)
         self.retention.neighbor_left(link)
         self.algorithm.on_session_closed(link.info)
-        if lost := link.give_up():
+        self._give_up(link)
+
+    def _give_up(self, link: Link) -> None:
+        """What the neighbour has not acknowledged goes another way, if there is one."""
+        lost = 0
+        for message in link.give_up():
+            route = self._route_of(message, self._any_client, self.client_routes)
+            if route.neighbors:
+                self._pass_on(message, Route(route.neighbors), None, "")
+                self.counters["rerouted"] += 1
+            else:
+                lost += 1
+        if lost:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", neighbor=link.info.peer, messages=lost)
 
@@ -321,7 +354,10 @@ class Exchange:
         """A packet came on a lane of an established link."""
         head = frame[0]
         if head & 0xF0 == 0x30:
-            if frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
+            if found := self.plain.find(link.info, frame):
+                self.counters["received_from_links"] += 1
+                self._pass_on(*found, None, link.info.peer)
+            elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
                 self._control_arrived(link, lane, frame)
             else:
                 self._message_arrived(link, lane, frame)
@@ -333,7 +369,8 @@ class Exchange:
             self.counters["control_received"] += 1
             self._tell_algorithm(link, PacketType(head >> 4), frame)
         else:
-            raise RemoteProtocolError(f"packet type {head >> 4} on a link that is not active")
+            # It was sent before the other end knew that this one has blocked the link.
+            self.counters["control_ignored"] += 1
 
     def _tell_algorithm(self, link: Link, packet_type: PacketType, frame: bytes) -> None:
         try:
@@ -349,6 +386,7 @@ class Exchange:
         if packet.topic == STREAM_TOPIC:
             self.links.stream_arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
+            self.plain.forget()
             self.guard.message_arrived(link.info.peer, packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
@@ -377,8 +415,7 @@ class Exchange:
                 return
             done = _Acknowledge(self, link, lane, incoming, number, qos)
         self.counters["received_from_links"] += 1
-        if message.hops > MAX_HOPS or not self.guard.is_primary(message.origin, link.info.peer):
-            self.counters["loop_dropped"] += 1
+        if not self._wanted(message, link):
             if done is not None:
                 done()
             return
@@ -386,6 +423,7 @@ class Exchange:
         if message.retain and message.version:
             self._retained_arrived(message, route, done, link.info.peer)
         else:
+            self.plain.remember(link.info, frame, message, route)
             self._pass_on(message, route, done, link.info.peer)
 
     def _retained_arrived(
@@ -403,6 +441,19 @@ class Exchange:
             join = _Join(2, done) if done is not None else None
             self._pass_on(message, Route(route.neighbors), join, key)
             self._pass_on(local, Route((), route.to_local_broker), join, key)
+
+    def _wanted(self, message: Message, link: Link) -> bool:
+        """Whether this is not a message that goes round, or that was here already."""
+        if message.number:
+            # Its number tells more than the way it came.
+            if message.hops <= MAX_HOPS and self.seen.is_new(message.origin, message.number):
+                return True
+            self.counters["repeated"] += 1
+            return False
+        if message.hops > MAX_HOPS or not self.guard.is_primary(message.origin, link.info.peer):
+            self.counters["loop_dropped"] += 1
+            return False
+        return True
 
     def _routes_from(self, session: SessionInfo) -> RouteTable:
         table = self._link_routes.get(session)
@@ -425,6 +476,7 @@ class Exchange:
 
     def activate(self, neighbor: str) -> None:
         """The link closes no loop: it is the algorithm's from now on, or again."""
+        self.plain.forget()
         link = self.links.links[neighbor]
         link.active = True
         link.info.status = SessionStatus.ESTABLISHED

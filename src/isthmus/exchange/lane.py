@@ -128,8 +128,8 @@ class OutgoingLane:
         if entry.done is not None:
             entry.done()
 
-    def give_up(self) -> int:
-        """Forget everything; how many messages were never acknowledged."""
+    def give_up(self) -> list[Message]:
+        """Forget everything; the messages that were never acknowledged."""
         entries = list(self.unacked.values())
         self.unacked.clear()
         self._in_flight.clear()
@@ -138,7 +138,7 @@ class OutgoingLane:
         for entry in entries:
             if entry.done is not None:
                 entry.done()
-        return len(entries)
+        return [entry.message for entry in entries if not entry.released]
 
 
 class Incoming:

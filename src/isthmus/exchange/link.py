@@ -108,7 +108,7 @@ class Link:
             self.outgoing = [OutgoingLane() for _ in range(lanes)]
             self.stream = new_stream
             for entry in waiting:
-                self.outgoing[self._lane_of(entry.message, lanes)].add(
+                self.outgoing[self._lane_of(entry.message.topic, lanes)].add(
                     entry.message, entry.qos, entry.done
                 )
         self.incoming = [None] * lanes
@@ -117,36 +117,39 @@ class Link:
     def complete(self) -> bool:
         return all(connection is not None for connection in self.connections)
 
-    def _lane_of(self, message: Message, lanes: int) -> int:
+    def _lane_of(self, topic: bytes, lanes: int) -> int:
         if lanes == 1:
             return 0
         if self.round_robin:
             self._turn = (self._turn + 1) % lanes
             return self._turn
-        return zlib.crc32(message.topic) % lanes
+        return zlib.crc32(topic) % lanes
 
     # ---- sending -------------------------------------------------------------------------
 
     def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
         """Pass `message` on; `done` is called when the neighbour has made it safe."""
-        lane = self._lane_of(message, self.lanes)
+        lane = self._lane_of(message.topic, self.lanes)
         qos = min(message.qos, self.qos)
         if qos == 0:
-            connection = self.connections[lane]
-            if (
-                connection is None
-                or not self.active
-                or connection.waiting_bytes() > self.queue_bytes
-            ):
-                self.dropped += 1
-            else:
-                connection.send(to_link(message, 0, 0, now_s))
-                self.sent += 1
+            self._send_frame(lane, to_link(message, 0, 0, now_s))
             if done is not None:
                 done()
             return
         self.outgoing[lane].add(message, qos, done)
         self.transmit(lane, now_s)
+
+    def send_plain(self, topic: bytes, frame: bytes) -> None:
+        """Pass on a message at QoS 0 that is in the link's form already."""
+        self._send_frame(self._lane_of(topic, self.lanes), frame)
+
+    def _send_frame(self, lane: int, frame: bytes) -> None:
+        connection = self.connections[lane]
+        if connection is None or not self.active or connection.waiting_bytes() > self.queue_bytes:
+            self.dropped += 1
+        else:
+            connection.send(frame)
+            self.sent += 1
 
     def transmit(self, lane: int, now_s: float) -> None:
         connection = self.connections[lane]
@@ -193,9 +196,9 @@ class Link:
         for lane in self.outgoing:
             lane.connection_lost()
 
-    def give_up(self) -> int:
-        """Forget what the neighbour has not acknowledged; how many messages that were."""
-        lost = sum(lane.give_up() for lane in self.outgoing)
+    def give_up(self) -> list[Message]:
+        """Forget what the neighbour has not acknowledged; the messages."""
+        lost = [message for lane in self.outgoing for message in lane.give_up()]
         waiters, self.waiters = self.waiters, []
         for release in waiters:
             release()

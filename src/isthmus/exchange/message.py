@@ -7,10 +7,11 @@ A link's PUBLISH is MQTT 5 whatever the client spoke.  Its QoS bits are the link
 message itself needs on the way stands in a user property that always comes first:
 
     name  "$i"
-    value <QoS> <hops> <origin> ["@" <version>]
+    value <QoS> <hops> <origin> ["#" <number>] ["@" <version>]
 
 with the publisher's QoS as a digit, the hops so far as one character from "0" on, the id of the
-node where the message entered the fabric, and, for a retained message, its version.
+node where the message entered the fabric, at QoS 1 and 2 the number it got there, and, for a
+retained message, its version.
 
 A topic alias ends at the connection it was made for, so the topic is written out.  The message
 expiry interval is counted down by the time the message spends in each node ([MQTT-3.3.2-6]); all
@@ -19,6 +20,7 @@ other properties arrive as they were sent.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
@@ -27,12 +29,22 @@ from isthmus.mqtt.primitives import PacketType, Reader
 from isthmus.mqtt.properties import read_properties, write_properties
 from isthmus.mqtt.publish_properties import check_publish_properties
 
-__all__ = ["MAX_HOPS", "Message", "from_link", "from_publish", "to_broker", "to_link"]
+__all__ = [
+    "MAX_HOPS",
+    "Message",
+    "from_link",
+    "from_publish",
+    "plain_prefix",
+    "plain_to_link",
+    "to_broker",
+    "to_link",
+]
 
 MAX_HOPS = 64
 
 _MARKER = b"\x26\x00\x02$i"
 _EXPIRY, _ALIAS = b"\x02", b"\x23"
+_NUMBER = re.compile(r"[0-9a-f]{1,32}\.[0-9a-f]{1,16}")
 _LENGTHS = [bytes([length]) for length in range(128)]
 
 
@@ -43,6 +55,7 @@ class Message:
         "arrived_s",
         "expiry_s",
         "hops",
+        "number",
         "origin",
         "payload",
         "properties",
@@ -63,6 +76,7 @@ class Message:
         expiry_s: int | None = None,
         origin: str = "",
         hops: int = 0,
+        number: str = "",
         version: str = "",
         arrived_s: float = 0.0,
     ) -> None:
@@ -75,6 +89,7 @@ class Message:
         self.expiry_s = expiry_s
         self.origin = origin
         self.hops = hops
+        self.number = number
         self.version = version
         self.arrived_s = arrived_s
 
@@ -140,8 +155,11 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     if block_start > end:
         raise MalformedPacket("a property $i that is longer than its packet")
     value = frame[value_start:block_start].decode("ascii")
-    origin, _, version = value[2:].partition("@")
+    source, _, version = value[2:].partition("@")
+    origin, _, number = source.partition("#")
     qos, hops = int(value[0]), ord(value[1]) - 48
+    if number and not _NUMBER.fullmatch(number):
+        raise RemoteProtocolError(f"a property $i with a bad number: {value!r}")
     if not (0 <= qos <= 2 and 0 <= hops <= MAX_HOPS and origin and topic):
         raise RemoteProtocolError(f"a property $i that makes no sense: {value!r}")
     properties, expiry_s = _strip(frame[block_start:end])
@@ -154,6 +172,7 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
         expiry_s=expiry_s,
         origin=origin,
         hops=hops,
+        number=number,
         version=version,
         arrived_s=now_s,
     )
@@ -165,6 +184,8 @@ def to_link(
 ) -> bytes:
     """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
     value = f"{message.qos}{chr(49 + message.hops)}{message.origin}"
+    if message.number:
+        value = f"{value}#{message.number}"
     if message.version:
         value = f"{value}@{message.version}"
     marker = value.encode("ascii")
@@ -183,6 +204,24 @@ def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: flo
     """The PUBLISH for a broker that speaks `level`; 3.1.1 has no place for properties."""
     block = _countdown(message, now_s) + message.properties if level == 5 else None
     return _publish(0x30 | qos << 1 | message.retain, message, packet_id if qos else 0, block)
+
+
+def plain_prefix(topic: bytes, origin: str) -> bytes:
+    """What comes between the length and the payload in the `to_link` form of a plain message.
+
+    Plain is a message of a local client at QoS 0, not retained, without properties.
+    """
+    marker = f"01{origin}".encode("ascii")
+    block = _MARKER + len(marker).to_bytes(2) + marker
+    return len(topic).to_bytes(2) + topic + _length(len(block)) + block
+
+
+def plain_to_link(prefix: bytes, payload: bytes) -> bytes:
+    """The same packet as `to_link` makes of a plain message, in a fraction of the time."""
+    length = len(prefix) + len(payload)
+    if length < 128:
+        return b"0%b%b%b" % (_LENGTHS[length], prefix, payload)
+    return b"0%b%b%b" % (_length(length), prefix, payload)
 
 
 def _publish(head: int, message: Message, packet_id: int, block: bytes | None) -> bytes:

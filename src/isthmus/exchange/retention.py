@@ -109,6 +109,7 @@ class Retention:
             expiry_s=message.expiry_s,
             origin=message.origin,
             hops=message.hops,
+            number=message.number,
             arrived_s=message.arrived_s,
         )
 

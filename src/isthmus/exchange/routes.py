@@ -14,7 +14,7 @@ from isthmus.cooperation.api import Route
 from isthmus.errors import MalformedPacket
 from isthmus.mqtt.topics import check_topic_name, matches
 
-__all__ = ["RouteTable", "decode_topic"]
+__all__ = ["MAX_TOPICS", "RouteTable", "decode_topic"]
 
 MAX_TOPICS = 65_536
 MAX_COMPARISONS = 20_000  # more than that, and asking anew is cheaper than looking through

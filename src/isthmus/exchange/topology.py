@@ -241,7 +241,7 @@ class TopologyGuard:
 
     def _update_arrived(self, link: GuardedLink, update: Update) -> None:
         news = {announcement.node for announcement in update.nodes}
-        if len(news | link.heard.keys()) > MAX_NODES:
+        if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
         for key in update.gone:
             link.heard.pop(key, None)
@@ -355,7 +355,7 @@ class TopologyGuard:
         reach: dict[str, Reach] = {}
         primaries: dict[str, frozenset[str]] = {}
         for node, path in shortest_paths(edges, self._here).items():
-            if node != self._here:
+            if node.node_id != self._here.node_id:
                 found = Reach(path[1].node_id, tuple(key.node_id for key in path))
                 reach.setdefault(node.node_id, found)
                 before = primaries.get(node.node_id, frozenset())

@@ -31,7 +31,7 @@ def ends_of(a: NodeKey, b: NodeKey) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link that both ends announce; `openings` are theirs, in the order of `ends`."""
+    """A link that both ends announce; `openings` are theirs, in no particular order."""
 
     ends: Ends
     birth: int
@@ -87,9 +87,7 @@ class TopologyView:
                     continue
                 ends = ends_of(node, peer)
                 openings = (entry.opening, other.opening)
-                self.edges[ends] = Edge(
-                    ends, entry.birth, openings if ends[0] == node else openings[::-1]
-                )
+                self.edges[ends] = Edge(ends, entry.birth, openings)
                 if peer not in self.nodes:
                     self.nodes.add(peer)
                     queue.append(peer)

@@ -63,6 +63,7 @@ class Injector:
         self._in_flight: dict[int, Entry] = {}
         self._window = WINDOW
         self._next_id = 0
+        self._out: list[bytes] = []
         self._closed = False
         self._task = node.loop.create_task(self._connect())
 
@@ -96,7 +97,16 @@ class Injector:
         return self._node.loop.time()
 
     def _write(self, session: InjectSession, data: bytes) -> None:
-        if session.status is SessionStatus.ESTABLISHED:
+        """Write at the end of this turn, so that a write carries many messages."""
+        if not self._out:
+            self._node.loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def _flush(self) -> None:
+        data = b"".join(self._out)
+        self._out.clear()
+        session = self._session
+        if session is not None and session.status is SessionStatus.ESTABLISHED:
             session.wire.write(data)
 
     def _advance(self) -> None:
@@ -135,10 +145,10 @@ class Injector:
                 await asyncio.sleep(self._pause_s)
                 self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
                 continue
-            session.begin(self._connect_packet())
+            session.begin()
             return
 
-    def _connect_packet(self) -> bytes:
+    def connect_packet(self, level: int) -> bytes:
         broker = self._node.config.broker
         connect = Connect(
             client_id=f"isthmus-{self._node.config.node.id}-{self._key}",
@@ -146,9 +156,9 @@ class Injector:
             keep_alive=KEEP_ALIVE_S,
             username=broker.username,
             password=broker.password_bytes(),
-            protocol_level=self._node.broker_level,
+            protocol_level=level,
         )
-        return encode(connect, self._node.broker_level)
+        return encode(connect, level)
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._session = session
@@ -160,6 +170,7 @@ class Injector:
         """What was in flight goes first when the session is back."""
         if self._session is session:
             self._session = None
+            self._out.clear()  # what it was is in flight, or at QoS 0 and lost with the session
             self._waiting.extendleft(reversed(self._in_flight.values()))
             self._in_flight.clear()
         if self._closed:
@@ -207,7 +218,16 @@ def _refusal(frame: bytes) -> int | None:
 class InjectSession(Session):
     """The connection under an :class:`Injector`."""
 
-    __slots__ = ("_buffer", "_greeting", "_injector", "_node", "_ping", "maximum_qos")
+    __slots__ = (
+        "_buffer",
+        "_greeting",
+        "_injector",
+        "_level",
+        "_node",
+        "_ping",
+        "_refused",
+        "maximum_qos",
+    )
 
     def __init__(self, node: Node, injector: Injector) -> None:
         super().__init__(node.limits.drain_s)
@@ -215,14 +235,17 @@ class InjectSession(Session):
         self._injector = injector
         self._buffer = FrameBuffer()
         self._greeting = True
+        self._refused = False
+        self._level = node.broker_level
         self._ping: asyncio.TimerHandle | None = None
         self.maximum_qos = 2
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, MAX_WAITING_BYTES)
 
-    def begin(self, connect: bytes) -> None:
-        self.wire.write(connect)
+    def begin(self) -> None:
+        self._level = self._node.broker_level
+        self.wire.write(self._injector.connect_packet(self._level))
         self._keep_alive()
 
     def _keep_alive(self) -> None:
@@ -250,7 +273,7 @@ class InjectSession(Session):
             self._injector.acknowledged(self, frame)
 
     def _greeted(self, frame: bytes) -> None:
-        level = self._node.broker_level
+        level = self._level
         connack = _read_connack(frame, level)
         if connack is not None and connack.reason_code == 0:
             self._greeting = False
@@ -258,11 +281,10 @@ class InjectSession(Session):
                 self.maximum_qos = connack.properties.maximum_qos
             self._injector.opened(self, connack)
             return
-        if level == 5 and (
+        if level == 4 or not (
             connack is None or connack.reason_code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         ):
-            self._node.broker_level = 4
-        else:
+            self._refused = True
             log.error(
                 "broker refuses the node's own session; see [broker] username and password",
                 cause=str(connack.reason_code) if connack else frame[:8].hex(),
@@ -273,10 +295,10 @@ class InjectSession(Session):
         self.gone()
         if self._ping is not None:
             self._ping.cancel()
-        if self._greeting and self._node.broker_level == 5:
-            self._node.broker_level = 4  # brokers that know no MQTT 5 just close
-        elif self._greeting:
-            self._node.broker_level = 5  # it was something else: begin anew
+        if self._greeting and not self._refused:
+            # Brokers that know no MQTT 5 say so, or just close.  If it was something else that
+            # ended the greeting at 3.1.1, begin anew.
+            self._node.broker_level = 4 if self._level == 5 else 5
         self._injector.lost(self, str(exc or "end of stream"))
 
 

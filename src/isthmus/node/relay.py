@@ -224,11 +224,12 @@ class ClientSession(Session):
 
     def _relay(self, data: bytes, offsets: Sequence[int]) -> None:
         """Check the whole frames in `data`, send them to the broker, keep the rest."""
-        routes = self.node.exchange.client_routes
-        inspects = self.node.exchange.algorithm.inspects_publishes
+        exchange = self.node.exchange
+        routes = exchange.client_routes
+        inspects = exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
         publishes = 0
-        whole = start = 0
+        begin = whole = 0
         try:
             for start, stop in pairwise(offsets):
                 head = data[start]
@@ -245,7 +246,13 @@ class ClientSession(Session):
                         topic = self._check_properties(data, topic, topic_end, stop)
                     elif head & 0x0E == 0x08:
                         raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
-                    if routes[topic].neighbors or head & 0x01 or inspects:
+                    route = routes[topic]
+                    if inspects and not self._approved(head, data[start:stop]):
+                        self._forward(data[begin:start], 0)
+                        begin = stop
+                    elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
+                        exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
+                    elif route.neighbors or head & 0x01:
                         self._to_fabric(data[start:stop], topic)
                     publishes += 1
                 else:
@@ -254,19 +261,16 @@ class ClientSession(Session):
                 if self.disconnected:
                     break
         except IndexError:
-            self._forward(data[:whole], publishes)
+            self._forward(data[begin:whole], publishes)
             self._protocol_error(MalformedPacket("a PUBLISH that ends within its header"))
             return
         except RemoteProtocolError as error:
-            self._forward(data[:whole], publishes)
+            self._forward(data[begin:whole], publishes)
             self._protocol_error(error)
             return
-        if whole == len(data):
-            self._forward(data, publishes)
-        else:
-            self._forward(data[:whole], publishes)
-            if not self.disconnected:
-                self._keep(data[whole:])
+        self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
+        if whole < len(data) and not self.disconnected:
+            self._keep(data[whole:])
 
     def _forward(self, data: bytes, publishes: int) -> None:
         if data and self.paired is not None and self.paired.status is SessionStatus.ESTABLISHED:
@@ -367,6 +371,24 @@ class ClientSession(Session):
             self.awaited += 1
         if self.handle is not None:
             self.node.exchange.client_packet(self.handle, PacketType(kind), frame)
+
+    # ---- what the algorithm says of it ---------------------------------------------------
+
+    def _approved(self, head: int, frame: bytes) -> bool:
+        """Ask the algorithm about a PUBLISH; one that it keeps back is answered from here."""
+        if self.handle is None or self.node.exchange.client_packet(
+            self.handle, PacketType.PUBLISH, frame
+        ):
+            return True
+        self.node.counters.refusals["publish-kept-back"] += 1
+        if head & 0x06:
+            pos = body_offset(frame, 0)
+            pos += 2 + int.from_bytes(frame[pos : pos + 2])
+            answer = _PUBACK if head & 0x06 == 0x02 else _PUBREC
+            # MQTT 3.1.1 cannot say no: the client takes it for delivered (§3.3.5).
+            reason = b"\x83" if self.protocol_level == 5 else b""
+            self._write(bytes((answer, 2 + len(reason))) + frame[pos : pos + 2] + reason)
+        return False
 
     # ---- what goes to other nodes --------------------------------------------------------
 

@@ -161,7 +161,9 @@ class SimBroker:
             else:
                 self.retained.pop(publish.topic, None)
         for session in self.sessions.values():
-            granted = [s.qos for s in session.filters.values() if matches(s.topic_filter, publish.topic)]
+            granted = [
+                s.qos for s in session.filters.values() if matches(s.topic_filter, publish.topic)
+            ]
             if granted:
                 qos = min(publish.qos, max(granted))
                 self._give(session, Publish(publish.topic, publish.payload, qos=qos))
@@ -254,7 +256,9 @@ class SimBroker:
         will, session.will, session.will_timer = session.will, None, None
         if will is not None and self.up:
             self._engine.activity()
-            self.publish(Publish(will.topic, will.payload, qos=min(will.qos, 2), retain=will.retain))
+            self.publish(
+                Publish(will.topic, will.payload, qos=min(will.qos, 2), retain=will.retain)
+            )
 
     def _expire(self, session: BrokerSession) -> None:
         if self.sessions.get(session.client_id) is session and session.connection is None:

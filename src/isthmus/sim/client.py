@@ -133,9 +133,7 @@ class SimClient:
         if self.connected and self.connection is not None:
             self.connection.unsubscribe(Unsubscribe(self.next_packet_id(), topic_filters))
 
-    def publish(
-        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False
-    ) -> bool:
+    def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
         """False, and nothing is sent, while it is not connected."""
         if not self.connected or self.connection is None:
             return False
@@ -316,9 +314,7 @@ class ClientConnection:
             assert self._host is not None
             frame = encode(packet, self._level)
             exchange = self._host.exchange
-            if exchange.algorithm.inspects_publishes and not self._shown(
-                PacketType.PUBLISH, frame
-            ):
+            if exchange.algorithm.inspects_publishes and not self._shown(PacketType.PUBLISH, frame):
                 return
             self._node.published(packet)
             self._to_broker(at_broker)

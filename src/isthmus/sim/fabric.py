@@ -59,7 +59,9 @@ class SimFabric:
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
         self.network = Network(self.engine, self.trace, wire or Wire())
-        self.factory: AlgorithmFactory = load(algorithm) if isinstance(algorithm, str) else algorithm
+        self.factory: AlgorithmFactory = (
+            load(algorithm) if isinstance(algorithm, str) else algorithm
+        )
         self.algorithm_name = str(getattr(self.factory, "name", "custom"))
         self.options = options or {}
         self.link_settings = link or LinkSettings()
@@ -251,8 +253,12 @@ class SimFabric:
     def published(self, node: SimNode, packet: Publish) -> None:
         if self.trace.on:
             self.trace.note(
-                node.name, "client publish", topic=packet.topic, payload=packet.payload,
-                qos=packet.qos, retain=packet.retain,
+                node.name,
+                "client publish",
+                topic=packet.topic,
+                payload=packet.payload,
+                qos=packet.qos,
+                retain=packet.retain,
             )
         if self._published is not None:
             self._published(node, packet)

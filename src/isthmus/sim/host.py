@@ -113,4 +113,6 @@ class SimHost:
             self._storage[name] = self._storage.get(name, b"") + more
 
     def log(self, level: str, event: str, **fields: object) -> None:
+        if event == "bad bytes on a link":
+            self._trace.accuse(self.name, fields)
         self._trace.note(self.name, f"{level}: {event}", **fields)

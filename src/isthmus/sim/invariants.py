@@ -33,6 +33,8 @@ class Violation(AssertionError):
 
 def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
     """Everything that holds when all nodes run, nothing is cut and nothing happens any more."""
+    if fabric.trace.accusations:
+        raise Violation(f"protocol errors between honest nodes: {fabric.trace.accusations[:3]}")
     check_topology(fabric)
     check_local_interest(fabric)
     check_inter_subscriptions(fabric)
@@ -126,7 +128,8 @@ def _kept_for_absent(node: SimNode) -> set[str]:
             continue
         for topic_filter, granted_s in client.granted.items():
             forgotten = any(
-                granted_s <= ended_s and (not node.state_dir or ended_s < granted_s + 2 * SAVE_DELAY_S)
+                granted_s <= ended_s
+                and (not node.state_dir or ended_s < granted_s + 2 * SAVE_DELAY_S)
                 for ended_s in node.ended_s
             )
             if not forgotten and topic_filter in session.filters:

@@ -269,9 +269,7 @@ class _Run:
         if client.will is not None:
             client.will = self._will(client.will.topic)
 
-    def _publish(
-        self, client: SimClient, topic: str, qos: int, retain: bool, payload: str
-    ) -> bool:
+    def _publish(self, client: SimClient, topic: str, qos: int, retain: bool, payload: str) -> bool:
         if not client.publish(topic, payload.encode(), qos=qos, retain=retain):
             return False
         if payload:
@@ -345,8 +343,7 @@ class _Run:
             key = (message.publisher, message.topic, message.qos)
             if number < seen.get(key, -1):
                 raise Violation(
-                    f"{client.client_id} got m{seen[key]} before {payload.decode()} "
-                    f"of {key}"
+                    f"{client.client_id} got m{seen[key]} before {payload.decode()} of {key}"
                 )
             seen[key] = number
 

@@ -21,7 +21,19 @@ __all__ = ["PROFILES", "TOPICS", "Action", "ClientSpec", "NodeSpec", "Schedule",
 PROFILES: Final = ("outages", "churn", "chaos")
 TOPICS: Final = ("t/a", "t/b", "t/a/x", "u/a", "u")
 FILTERS: Final = (
-    "t/a", "t/b", "t/a/x", "u/a", "u", "t/+", "t/#", "+/a", "#", "+/+/x", "u/#", "t/a/#", "w/#",
+    "t/a",
+    "t/b",
+    "t/a/x",
+    "u/a",
+    "u",
+    "t/+",
+    "t/#",
+    "+/a",
+    "#",
+    "+/+/x",
+    "u/#",
+    "t/a/#",
+    "w/#",
 )
 RETAINED: Final = ("r/a", "r/b")
 """Retained messages have topics of their own, because a late subscriber gets them too."""
@@ -212,7 +224,12 @@ class _Generator:
         rng = self.rng
         payload = "" if rng.random() < 0.25 else self._payload()
         self._add(
-            "publish", self._some_client(), rng.choice(RETAINED), str(rng.randrange(3)), "1", payload
+            "publish",
+            self._some_client(),
+            rng.choice(RETAINED),
+            str(rng.randrange(3)),
+            "1",
+            payload,
         )
 
     def _do_subscribe(self) -> None:

@@ -16,12 +16,17 @@ class Trace:
     with one.
     """
 
-    __slots__ = ("_engine", "lines", "on")
+    __slots__ = ("_engine", "accusations", "lines", "on")
 
     def __init__(self, engine: Engine, *, on: bool) -> None:
         self._engine = engine
         self.on = on
         self.lines: list[str] = []
+        self.accusations: list[str] = []
+        """Where a node found another one at fault; all are honest here, so each is a fault of ours."""
+
+    def accuse(self, who: str, fields: dict[str, object]) -> None:
+        self.accusations.append(f"{self._engine.now_s:.4f} {who}: {fields}")
 
     def note(self, who: str, what: str, **fields: object) -> None:
         if not self.on or len(self.lines) >= MAX_LINES:

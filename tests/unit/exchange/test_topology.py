@@ -23,6 +23,7 @@ from isthmus.exchange.topology_messages import (
     encode_updates,
     parse,
 )
+from isthmus.exchange.topology_view import TopologyView
 from property.topology_fabric import Fabric
 
 LEARNING, ACTIVE, BLOCKED = LinkState.LEARNING, LinkState.ACTIVE, LinkState.BLOCKED
@@ -292,6 +293,36 @@ def test_data_may_come_over_the_primary_only() -> None:
     assert not guard.is_primary("a", "b"), "own messages that come back have gone round"
 
 
+# ---- the view ----
+
+
+def view_of(bc: LinkEntry, cb: LinkEntry) -> TopologyView:
+    """a ── b ── c as a sees it, with b's and c's entries for the link between them."""
+    nodes = [
+        Announcement(A, 1, (LinkEntry(B, 5, 1),)),
+        Announcement(B, 1, (LinkEntry(A, 5, 1), bc)),
+        Announcement(C, 1, (cb,)),
+    ]
+    return TopologyView(A, {announcement.node: announcement for announcement in nodes})
+
+
+def test_a_link_needs_two_ends_that_mean_the_same() -> None:
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(B, 6, 1)).nodes == {A, B, C}
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(B, 7, 1)).nodes == {A, B}
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(NodeKey("b", "2"), 6, 1)).nodes == {A, B}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "active"), [(1, 1, True), (0, 0, False), (1, 0, False), (1, 2, False)]
+)
+def test_a_link_is_active_when_both_ends_have_the_same_opening(
+    one: int, other: int, active: bool
+) -> None:
+    for openings in ((one, other), (other, one)):
+        view = view_of(LinkEntry(C, 6, openings[0]), LinkEntry(B, 6, openings[1]))
+        assert view.edges[B, C].active is active
+
+
 # ---- two nodes with one id ----
 
 
@@ -308,7 +339,9 @@ def test_two_nodes_with_one_id_are_reported_everywhere() -> None:
     assert b.state("x") is ACTIVE
     fabric.settle(random.Random(0), limit=1000)
     for name in "abx":
-        assert fabric.members[name].guard.duplicates() == {"x": ("life-1", "other")}
+        guard = fabric.members[name].guard
+        assert guard.duplicates() == {"x": ("life-1", "other")}
+        assert set(guard.reach()) == set("abx") - {name}
     assert b.is_primary("x", "a")
     assert b.is_primary("x", "x")
 
