@@ -37,6 +37,7 @@ from isthmus.config_fields import (
     PasswordField,
     PathField,
     PeerAddressField,
+    Qos,
     Seconds,
     SecretField,
     SecretFileField,
@@ -143,7 +144,7 @@ class LinkTls(Section):
 class Link(Section):
     """``[link]``: how this node talks to other nodes, whoever connects."""
 
-    qos: Literal[0, 1, 2] = Field(default=1, examples=[1])
+    qos: Qos = Field(default=1, examples=[1])
     sessions: int = Field(default=1, ge=1, le=64, examples=[1])
     spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
     dead_after_s: Seconds = Field(default=3.0, ge=0.2, le=60, examples=[3.0])
@@ -165,7 +166,7 @@ class Peer(Section):
 
     address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
     sessions: int | None = Field(default=None, ge=1, le=64, examples=[1])
-    qos: Literal[0, 1, 2] | None = Field(default=None, examples=[1])
+    qos: Qos | None = Field(default=None, examples=[1])
 
 
 class Cooperation(Section):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -37,6 +37,7 @@ __all__ = [
     "PasswordField",
     "PathField",
     "PeerAddressField",
+    "Qos",
     "Seconds",
     "SecretField",
     "SecretFileField",
@@ -134,6 +135,12 @@ def _secret_file(path: Path) -> Path:
     return path
 
 
+def _not_a_boolean(value: object) -> object:
+    if isinstance(value, bool):  # which is an integer to Python, and equal to 0 or 1
+        raise ValueError(f"must be 0, 1 or 2, not {str(value).lower()}")
+    return value
+
+
 def _password(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a string in quotes")
@@ -185,4 +192,5 @@ SecretField = Annotated[str, PlainValidator(_secret), _hidden]
 PasswordField = Annotated[str, PlainValidator(_password), _hidden]
 AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(_algorithm)]
 BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(_fabric_broker)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_not_a_boolean)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]

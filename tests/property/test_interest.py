@@ -13,7 +13,7 @@ from itertools import product
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from isthmus.cooperation.interest import SubscriptionFlooding
 from isthmus.mqtt.covering import normal_form
@@ -40,6 +40,11 @@ class InterestMachine(RuleBasedStateMachine):
         self.wanted: dict[tuple[str, int], set[str]] = {}
 
     # ---- what happens ----
+
+    @initialize(parents=st.lists(st.integers(0, 99), min_size=5, max_size=5))
+    def tree(self, parents: list[int]) -> None:
+        for at, parent in enumerate(parents, start=1):
+            self.add_link(NODES[at], NODES[parent % at])
 
     @rule(a=nodes, b=nodes)
     def add_link(self, a: str, b: str) -> None:
@@ -101,6 +106,19 @@ class InterestMachine(RuleBasedStateMachine):
             if not pending:
                 return
             self.network.deliver(*data.draw(st.sampled_from(pending)))
+
+    @precondition(lambda self: self.network.pending())
+    @rule()
+    def settle(self) -> None:
+        self.network.settle()
+
+    @precondition(lambda self: any(self.wanted.values()))
+    @rule(data=st.data())
+    def unsubscribe_beyond_a_link_that_is_down(self, data: st.DataObject) -> None:
+        self.network.settle()
+        for link in self.links:
+            self.network.cut(*link)
+        self.unsubscribe(data)
 
     # ---- what must hold ----
 

@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from isthmus.node.admin import PAGES, answer
+from isthmus.node.admin_pages import PAGES, Answer, Request
+from isthmus.node.admin_pages import answer as answer_request
 from isthmus.node.counters import Counters
-from isthmus.node.metrics import COUNTER_HELP, GAUGE_HELP
+from isthmus.node.metrics import (
+    COUNTER_HELP,
+    FABRIC_COUNTER_HELP,
+    FABRIC_HELP,
+    GAUGE_HELP,
+    LINK_COUNTER_HELP,
+    LINK_HELP,
+)
+from isthmus.node.neighbors import neighbors
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "admin.md"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference" / "admin.md"
+
+LINK: dict[str, Any] = {
+    "neighbor": "edge-2",
+    "status": "active",
+    "blocked": False,
+    "lanes": 2,
+    "qos": 1,
+    "initiator": "edge-1",
+    "sent": 10,
+    "dropped": 1,
+    "unacknowledged": 3,
+    "unacknowledged_bytes": 300,
+}
+FABRIC: dict[str, Any] = {
+    "algorithm": {"name": "sf"},
+    "links": [LINK, {**LINK, "neighbor": "edge-3", "status": "blocked", "blocked": True}],
+    "peers": [
+        {"address": "127.0.0.1:7002", "neighbor": "edge-2", "problem": ""},
+        {"address": "127.0.0.1:7009", "neighbor": "", "problem": "Connection refused"},
+    ],
+    "topology": {
+        "nodes": ["edge-1", "edge-2", "edge-3"],
+        "paths": {"edge-2": ["edge-1", "edge-2"], "edge-3": ["edge-1", "edge-2", "edge-3"]},
+        "loops": [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}],
+    },
+    "retained": {"topics": 4, "bytes": 400},
+    "wills": {"armed": 5, "waiting": 1},
+    "counters": {"loop_dropped": 6, "of_tomorrow": 7},
+    "refusals": {"version": 8},
+}
 
 
 class FakeNode:
@@ -27,11 +68,32 @@ class FakeNode:
             "sessions": {"open": 3, "clients": []},
             "counters": {"client_bytes": 4096},
             "refusals": {"malformed": 2, 'odd "cause"\n': 1},
+            "listeners": {"link": "127.0.0.1:7001"},
             **sections,
         }
+        self.added: list[tuple[str, int | None, int | None]] = []
+        self.removed: list[str] = []
 
     def status(self) -> dict[str, Any]:
         return self._status
+
+    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
+        self.added.append((address, sessions, qos))
+
+    def remove_peer(self, name: str) -> bool:
+        self.removed.append(name)
+        return name in ("edge-2", "127.0.0.1:7009", "[::1]:7")
+
+
+def answer(node: FakeNode, method: str, target: str, accept: str = "") -> Answer:
+    return answer_request(node, Request(method, target, accept))
+
+
+def change(node: FakeNode, method: str, target: str, body: object = None, **more: str) -> Answer:
+    """A change as `isthmus peers` asks for it, but for `more`."""
+    usual = {"content_type": "application/json", "host": "127.0.0.1:9883", "client": "127.0.0.1"}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return answer_request(node, Request(method, target, body=content, **{**usual, **more}))
 
 
 def metrics(node: FakeNode) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -107,14 +169,157 @@ def test_the_format_is_negotiated(accept: str, content_type: str) -> None:
 
 
 def test_an_empty_status_is_no_error() -> None:
-    class Bare:
-        ready = False
-
+    class Bare(FakeNode):
         def status(self) -> dict[str, Any]:
             return {}
 
     for path in PAGES:
-        assert answer(Bare(), "GET", path).status in (200, 503)
+        assert answer(Bare(ready=False), "GET", path).status in (200, 503)
+
+
+# ---- neighbours ------------------------------------------------------------------------------
+
+
+def test_neighbours_are_links_and_peers_in_one_list() -> None:
+    node = FakeNode(fabric=FABRIC)
+    answered = json.loads(answer(node, "GET", "/api/peers").body)
+    assert answered == neighbors(node.status())
+    assert [(p["neighbor"], p["address"], p["state"], p["why"]) for p in answered["peers"]] == [
+        ("edge-2", "127.0.0.1:7002", "active", ""),
+        ("edge-3", None, "blocked", "closes the ring edge-1 - edge-2 - edge-3 - edge-1"),
+        (None, "127.0.0.1:7009", "dialling", "Connection refused"),
+    ]
+    assert answered["peers"][0]["unacknowledged"] == 3
+    assert answered["loops"] == FABRIC["topology"]["loops"]
+
+
+def test_a_lost_link_says_why_it_does_not_come_back() -> None:
+    fabric = {
+        "links": [{**LINK, "status": "down"}],
+        "peers": [{"address": "h:1", "neighbor": "edge-2", "problem": "No route to host"}],
+    }
+    (row,) = neighbors({"fabric": fabric})["peers"]
+    assert (row["state"], row["why"], row["address"]) == ("down", "No route to host", "h:1")
+
+
+def test_adding_a_peer() -> None:
+    node = FakeNode(fabric=FABRIC)
+    wanted = {"address": "192.0.2.7:7883", "sessions": 2, "qos": 0}
+    reply = change(node, "POST", "/api/peers", wanted)
+    assert reply.status == 202
+    assert change(node, "POST", "/api/peers", {"address": "[::1]:7883"}).status == 202
+    assert node.added == [("192.0.2.7:7883", 2, 0), ("[::1]:7883", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, ["not JSON"]),
+        (b"\xff", 400, ["not JSON"]),
+        (b"[" * 60_000, 400, ["not JSON"]),
+        (b"[]", 400, ["must be an object"]),
+        ({}, 400, ["address: is required"]),
+        ({"address": 5}, 400, ["address: must be a string"]),
+        ({"address": "h:0", "qos": 3}, 400, ["no port to connect to", "qos: must be 0, 1 or 2"]),
+        ({"address": "h:1", "sesions": 1}, 400, ["sesions: unknown key; did you mean 'sessions'"]),
+        ({"address": "127.0.0.1:7001"}, 400, ["this node's own"]),
+        ({"address": "127.0.0.1:7009"}, 409, ["already a peer"]),
+    ],
+)
+def test_what_is_wrong_with_a_peer_is_said(body: object, status: int, words: list[str]) -> None:
+    node = FakeNode(fabric=FABRIC)
+    reply = change(node, "POST", "/api/peers", body)
+    assert reply.status == status
+    problems = " / ".join(json.loads(reply.body)["problems"])
+    assert all(word in problems for word in words), problems
+    assert node.added == []
+
+
+def test_a_node_that_objects_is_quoted() -> None:
+    class Objecting(FakeNode):
+        def add_peer(
+            self, address: str, sessions: int | None = None, qos: int | None = None
+        ) -> None:
+            raise ValueError("no room")
+
+    reply = change(Objecting(), "POST", "/api/peers", {"address": "h:1"})
+    assert (reply.status, json.loads(reply.body)) == (400, {"problems": ["no room"]})
+
+
+@pytest.mark.parametrize("name", ["edge-2", "127.0.0.1:7009", "%5B%3A%3A1%5D%3A7"])
+def test_removing_a_peer_by_id_or_address(name: str) -> None:
+    assert change(FakeNode(fabric=FABRIC), "DELETE", f"/api/peers/{name}").status == 200
+
+
+def test_removing_nobody_names_those_there_are() -> None:
+    reply = change(FakeNode(fabric=FABRIC), "DELETE", "/api/peers/edge-9")
+    assert reply.status == 404
+    (problem,) = json.loads(reply.body)["problems"]
+    assert "'edge-9'; there are edge-2, 127.0.0.1:7002, edge-3, 127.0.0.1:7009" in problem
+
+
+@pytest.mark.parametrize(
+    ("unusual", "status"),
+    [
+        ({"client": "192.0.2.1"}, 403),
+        ({"client": ""}, 403),
+        ({"client": "::ffff:192.0.2.1"}, 403),
+        ({"content_type": ""}, 415),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": "application/x-www-form-urlencoded"}, 415),
+        ({"host": "rebound.example:9883"}, 403),
+        ({"host": ""}, 403),
+        ({"client": "::1"}, 200),
+        ({"client": "::ffff:127.0.0.1"}, 200),
+        ({"client": "127.1.2.3"}, 200),
+        ({"content_type": "Application/JSON; charset=utf-8"}, 200),
+        ({"host": "localhost"}, 200),
+        ({"host": "LOCALHOST:1"}, 200),
+        ({"host": "[::1]:9883"}, 200),
+        ({"host": "10.0.0.1"}, 200),
+    ],
+)
+def test_who_may_change_a_node(unusual: dict[str, str], status: int) -> None:
+    node = FakeNode(fabric=FABRIC)
+    assert change(node, "DELETE", "/api/peers/edge-2", **unusual).status == status
+    assert node.removed == (["edge-2"] if status == 200 else [])
+    added = change(node, "POST", "/api/peers", {"address": "h:1"}, **unusual)
+    assert added.status == (202 if status == 200 else status)
+
+
+def test_methods_of_the_peers_pages() -> None:
+    for method, target, allowed in (
+        ("PUT", "/api/peers", "GET, POST, HEAD"),
+        ("OPTIONS", "/api/peers", "GET, POST, HEAD"),  # so no browser takes it for permission
+        ("GET", "/api/peers/edge-2", "DELETE"),
+    ):
+        reply = change(FakeNode(), method, target)
+        assert reply.status == 405
+        assert ("Allow", allowed) in reply.headers
+    assert change(FakeNode(), "DELETE", "/api/peers/").status == 404
+
+
+def test_metrics_of_the_fabric() -> None:
+    found = metrics(FakeNode(fabric=FABRIC))
+    two, three = (("neighbor", "edge-2"),), (("neighbor", "edge-3"),)
+    assert found["isthmus_link_up"] == {two: 1.0, three: 1.0}
+    assert found["isthmus_link_active"] == {two: 1.0, three: 0.0}
+    assert found["isthmus_link_blocked"] == {two: 0.0, three: 1.0}
+    assert found["isthmus_link_unacknowledged"] == {two: 3.0, three: 3.0}
+    assert found["isthmus_link_sent_total"] == {two: 10.0, three: 10.0}
+    assert found["isthmus_link_dropped_total"] == {two: 1.0, three: 1.0}
+    assert found["isthmus_link_refusals_total"] == {(("cause", "version"),): 8.0}
+    assert found["isthmus_fabric_nodes"] == {(): 3.0}
+    assert found["isthmus_fabric_loops"] == {(): 1.0}
+    assert found["isthmus_fabric_peers"] == {(): 2.0}
+    assert found["isthmus_fabric_retained_topics"] == {(): 4.0}
+    assert found["isthmus_fabric_wills_armed"] == {(): 5.0}
+    assert found["isthmus_fabric_loop_dropped_total"] == {(): 6.0}
+    assert found["isthmus_fabric_of_tomorrow_total"] == {(): 7.0}
+    assert found["isthmus_fabric_given_up_total"] == {(): 0.0}  # there before it happens
+
+
+# ---- documentation ---------------------------------------------------------------------------
 
 
 def test_every_page_and_metric_is_documented() -> None:
@@ -122,9 +327,22 @@ def test_every_page_and_metric_is_documented() -> None:
     names = [f"isthmus_{name}_total" for name in Counters().totals()]
     names += ["isthmus_refusals_total", "isthmus_node_info", "isthmus_ready"]
     names += ["isthmus_uptime_seconds", *(f"isthmus_{name}" for name in GAUGE_HELP)]
-    missing = [name for name in (*PAGES, *names) if f"`{name}`" not in text]
+    names += [f"isthmus_link_{name}" for name in LINK_HELP]
+    names += [f"isthmus_link_{name}_total" for name in (*LINK_COUNTER_HELP, "refusals")]
+    names += [f"isthmus_fabric_{name}" for name in FABRIC_HELP]
+    names += [f"isthmus_fabric_{name}_total" for name in FABRIC_COUNTER_HELP]
+    missing = [name for name in (*PAGES, "/api/peers/NAME", *names) if f"`{name}`" not in text]
     assert missing == []
 
 
 def test_every_counter_has_its_own_help_text() -> None:
-    assert set(COUNTER_HELP) == {*Counters().totals(), "refusals"}
+    assert set(COUNTER_HELP) == {*Counters().totals(), "refusals", "link_refusals"}
+
+
+def test_every_counter_of_the_fabric_has_its_own_help_text() -> None:
+    source = "".join(
+        file.read_text()
+        for folder in ("exchange", "node")
+        for file in (ROOT / "src" / "isthmus" / folder).glob("*.py")
+    )
+    assert set(FABRIC_COUNTER_HELP) == set(re.findall(r'counters\["([a-z_]+)"\]', source))

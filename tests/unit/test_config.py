@@ -219,7 +219,7 @@ def test_a_broker_url_prints_as_it_is_read() -> None:
         ("[link]\nqueue_bytes = 1", "link.queue_bytes", ["65536"]),
         ('[link]\nsecret = "short-one"', "link.secret", ["9 characters", "16 or more"]),
         ('[link]\nsecret_file = "no.txt"', "link.secret_file", ["there is no file", "no.txt"]),
-        ('[cooperation]\nalgorithm = "fs"', "cooperation.algorithm", ["did you mean", "pf, sf"]),
+        ('[cooperation]\nalgorithm = "fs"', "cooperation.algorithm", ["not known", "pf, sf"]),
         ("[cooperation]\nalgorithm = 1", "cooperation.algorithm", ["string in quotes"]),
         ('[cooperation]\nalgoritm = "pf"', "cooperation.algoritm", ["did you mean 'algorithm'?"]),
         ('[peer]\naddress = "h:1"', "peer", ["[[peer]]", "double brackets"]),

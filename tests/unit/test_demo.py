@@ -8,20 +8,27 @@ import time
 
 from rich.console import Console
 
-from isthmus.demo_traffic import Ledger, Reading, SubscriberPlan
+from isthmus.demo_ledger import PROBE, Ledger, Reading, SensorPlan, SubscriberPlan
 from isthmus.demo_view import View
 
-PLANS = (
-    SubscriberPlan("thermostat", "home/+/temperature", 0),
-    SubscriberPlan("archive", "home/#", 1),
+SUBSCRIBERS = (
+    SubscriberPlan("house", "thermostat", "home/+/temperature", 0),
+    SubscriberPlan("cloud", "archive", "home/#", 1),
 )
+WARM = SensorPlan("garden", "home/attic/temperature", "°C", 1, 0, 20.0)
+DAMP = SensorPlan("house", "home/attic/humidity", "%", 1, 0, 50.0)
 
 
-def payload(reading: Reading) -> bytes:
+def new_ledger() -> Ledger:
+    return Ledger(SUBSCRIBERS, (WARM, DAMP))
+
+
+def payload(sensor: SensorPlan, sequence: int) -> bytes:
     return json.dumps(
         {
-            "sensor": reading.sensor,
-            "sequence": reading.sequence,
+            "sensor": sensor.name,
+            "node": sensor.node,
+            "sequence": sequence,
             "sent_s": time.monotonic(),
             "value": 21.5,
             "unit": "°C",
@@ -29,73 +36,104 @@ def payload(reading: Reading) -> bytes:
     ).encode()
 
 
-def test_a_message_is_expected_by_those_whose_filter_matches() -> None:
-    ledger = Ledger(PLANS)
-    ledger.publish(Reading("s", 0), "home/attic/temperature")
-    ledger.publish(Reading("s", 1), "home/attic/humidity")
-    assert [(row.subscriber, row.expected) for row in ledger.rows()] == [
-        ("thermostat", 1),
-        ("archive", 2),
+def publish(ledger: Ledger, sensor: SensorPlan, sequence: int) -> Reading:
+    reading = Reading(sensor.name, sequence)
+    ledger.publish(reading, sensor)
+    return reading
+
+
+def test_a_message_is_expected_by_those_whose_filter_matches_from_its_own_node() -> None:
+    ledger = new_ledger()
+    publish(ledger, WARM, 0)
+    publish(ledger, DAMP, 0)
+    rows = [(r.publisher_node, r.subscriber_node, r.subscriber, r.expected) for r in ledger.rows()]
+    assert rows == [
+        ("garden", "house", "thermostat", 1),
+        ("garden", "cloud", "archive", 1),
+        ("house", "cloud", "archive", 1),
     ]
     assert ledger.published == 2
     assert not ledger.complete()
 
 
 def test_complete_means_every_single_message_not_the_number_of_them() -> None:
-    ledger = Ledger(PLANS)
-    first, second = Reading("s", 0), Reading("s", 1)
-    for reading in (first, second):
-        ledger.publish(reading, "home/attic/humidity")
-        ledger.receive("archive", "home/attic/humidity", payload(first))
-    (row,) = [row for row in ledger.rows() if row.subscriber == "archive"]
+    ledger = new_ledger()
+    for sequence in (0, 1):
+        publish(ledger, DAMP, sequence)
+        ledger.receive("archive", DAMP.topic, payload(DAMP, 0))
+    (row,) = [row for row in ledger.rows() if row.publisher_node == "house"]
     assert (row.received, row.expected, row.duplicates) == (1, 2, 1)
-    assert ledger.missing() == {"archive": {second: "home/attic/humidity"}}
-    ledger.receive("archive", "home/attic/humidity", payload(second))
+    assert ledger.missing() == {"archive": {Reading(DAMP.name, 1): DAMP.topic}}
+    ledger.receive("archive", DAMP.topic, payload(DAMP, 1))
     assert ledger.complete()
 
 
 def test_a_users_own_message_is_shown_but_not_counted() -> None:
-    ledger = Ledger(PLANS)
-    for body in (b"open", b"\xff", b"[]", b'{"sensor": 1}'):
+    ledger = new_ledger()
+    for body in (b"open", b"\xff", b"[]", b'{"sensor": 1}', b'{"node": "house", "sequence": "x"}'):
         ledger.receive("archive", "home/hall/door", body)
-    (row,) = [row for row in ledger.rows() if row.subscriber == "archive"]
-    assert (row.received, row.expected) == (0, 0)
-    assert row.last == '{"sensor": 1} hall/door'
+    assert all((row.received, row.expected) == (0, 0) for row in ledger.rows())
+    assert ledger.others == {"archive": (5, '{"node": "house", "sequence": "x"} hall/door')}
+    assert "you → cloud" in summary(ledger)
 
 
-def test_latency_and_rate() -> None:
-    ledger = Ledger(PLANS)
-    reading = Reading("s", 0)
-    ledger.publish(reading, "home/a/temperature")
-    ledger.receive("thermostat", "home/a/temperature", payload(reading))
+def test_probes_count_for_nothing_but_the_way() -> None:
+    ledger = new_ledger()
+    assert ledger.unprobed() == {
+        ("thermostat", WARM.name),
+        ("archive", WARM.name),
+        ("archive", DAMP.name),
+    }
+    for sensor in (WARM, DAMP):
+        ledger.receive("archive", sensor.topic, json.dumps({PROBE: sensor.name}).encode())
+    assert ledger.unprobed() == {("thermostat", WARM.name)}
+    assert ledger.others == {}
+    assert ledger.complete()
+
+
+def test_latency_and_last_value() -> None:
+    ledger = new_ledger()
+    publish(ledger, WARM, 0)
+    ledger.receive("thermostat", WARM.topic, payload(WARM, 0))
     row = ledger.rows()[0]
     assert row.latency_ms is not None
     assert row.latency_ms >= 0
-    assert row.rate_per_s > 0
-    assert row.last == "21.5 °C a/temperature"
+    assert row.last == "21.5 °C attic/temperature"
+    assert "21.5 °C attic/temperature" in summary(ledger, width=120)
 
 
-def summary(ledger: Ledger) -> str:
+def summary(ledger: Ledger, width: int = 80, crossings: int | None = None) -> str:
     output = io.StringIO()
-    View((), ledger, 6, Console(file=output, width=100)).summary(3.0)
+    View((), ledger, 6, Console(file=output, width=width)).summary(3.0, crossings)
     return output.getvalue()
 
 
 def test_the_summary_names_what_is_missing() -> None:
-    ledger = Ledger(PLANS)
+    ledger = new_ledger()
     for sequence in range(15):
-        ledger.publish(Reading("s", sequence), "home/attic/light")
+        publish(ledger, DAMP, sequence)
     text = summary(ledger)
     assert "15 messages published in 3.0 s." in text
     assert "archive misses 15:" in text
-    assert "home/attic/light #9" in text
-    assert "home/attic/light #10" not in text
+    assert "home/attic/humidity #9" in text
+    assert "home/attic/humidity #10" not in text
     assert "and 5 more" in text
-    assert "Every message" not in text
+    assert "Every message that" not in text
 
 
 def test_the_summary_of_a_complete_run() -> None:
-    ledger = Ledger(PLANS)
-    ledger.publish(Reading("s", 0), "home/a/b")
-    ledger.receive("archive", "home/a/b", payload(Reading("s", 0)))
-    assert "Every message that should have arrived did." in summary(ledger)
+    ledger = new_ledger()
+    publish(ledger, DAMP, 0)
+    ledger.receive("archive", DAMP.topic, payload(DAMP, 0))
+    text = summary(ledger, crossings=7)
+    assert "Every message that should have arrived did." in text
+    assert "The links carried 7 messages" in text
+
+
+def test_a_narrow_terminal_cuts_no_number() -> None:
+    ledger = new_ledger()
+    for sequence in range(1234):
+        publish(ledger, WARM, sequence)
+    header, first, *_ = summary(ledger, width=80).splitlines()
+    assert header.split()[-3:] == ["received", "expected", "median"]
+    assert first.split()[-3:] == ["0", "1234", "-"]

@@ -22,6 +22,7 @@ from isthmus.mqtt.primitives import PacketType
 __all__ = ["Client", "Clients"]
 
 SNAPSHOT_S = 1.0
+RESTORED_AFTER_S = 5.0
 MAX_UNRELEASED_CLIENTS = 100_000
 
 
@@ -57,6 +58,8 @@ class Clients:
         self._clients: dict[SessionInfo, Client] = {}
         self._unreleased: dict[str, set[int]] = {}
         self._saving = False
+        self._restored: list[DueWill] = []
+        """Wills of the node's last life; they wait until the neighbours are back."""
         self.wills = Wills(self._timers)
 
     def start(self) -> None:
@@ -65,12 +68,14 @@ class Clients:
         if not kept:
             return
         try:
-            self._send(self.wills.restore(kept, self._host.now()))
-            self._save_soon()
+            self._restored = self.wills.restore(kept, self._host.now())
+            self._timers.set_timer(RESTORED_AFTER_S, "restored")
         except IsthmusError as error:
             self._host.log("error", "kept wills cannot be read", cause=str(error))
 
     def stop(self) -> None:
+        self._send(self._restored)
+        self._restored = []
         self._send(self.wills.stop(self._host.now()))
         self._timers.cancel_all()
         if self._host.keeps_state:
@@ -184,12 +189,16 @@ class Clients:
         if key == "save":
             self._saving = False
             self._host.save_state("wills", self.wills.snapshot(self._host.now()))
+        elif key == "restored":
+            restored, self._restored = self._restored, []
+            self._send(restored)
+            self._save_soon()
         else:
             self._send(self.wills.on_timer(key))
             self._save_soon()
 
     def _save_soon(self) -> None:
         """So that a node that crashes sends the wills of its clients when it is back."""
-        if self._host.keeps_state and not self._saving:
+        if self._host.keeps_state and not self._saving and not self._restored:
             self._saving = True
             self._timers.set_timer(SNAPSHOT_S, "save")

@@ -33,6 +33,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 STREAM_TOPIC = "$isthmus/stream"
 MAX_STREAMS = 4_096
+MAX_GREETING = 256
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -144,7 +145,12 @@ class Links:
 
     def accepted(self, channel: Channel) -> Connection:
         """Somebody connected to the link port."""
-        return self._connection(channel, self.hello, dialled=False)
+        greeting = sum(other.state is not Greeting.OPEN for other in self._connections)
+        connection = self._connection(channel, self.hello, dialled=False)
+        if greeting >= MAX_GREETING:
+            self.refusals["too-many-greetings"] += 1
+            channel.abort()
+        return connection
 
     def _connection(self, channel: Channel, hello: Hello, *, dialled: bool) -> Connection:
         connection = Connection(

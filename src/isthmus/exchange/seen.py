@@ -15,7 +15,7 @@ MAX_ORIGINS = 512
 
 
 class SeenMessages:
-    """Bounded: the oldest numbers of an origin, and the origins silent for longest, are forgotten."""
+    """Bounded: the oldest numbers of an origin, and the origins silent longest, are forgotten."""
 
     __slots__ = ("_origins",)
 

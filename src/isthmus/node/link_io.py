@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from isthmus.addresses import Address
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Channel
-from isthmus.logs import get_logger
 from isthmus.node.session import Session, SessionStatus, peer_name
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ __all__ = ["LinkChannel", "dial"]
 
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
-MAX_UNGREETED = 256
-
-log = get_logger(__name__)
 
 
 class LinkChannel(Session):
