@@ -9,7 +9,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-deps fmt check bench bench-relay fuzz lock clean
+.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-fabric fuzz soak \
+	lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -54,10 +55,16 @@ check: .venv/.dev  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-relay  ## every benchmark
+bench: bench-relay bench-fabric  ## every benchmark
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
+
+bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
+	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
+
+soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=2000 for each algorithm
+	for a in pf sf; do $(BIN)/python -m isthmus.sim.soak --algorithm $$a --schedules $(or $(SCHEDULES),2000) || exit 1; done
 
 fuzz: .venv/.dev  ## the packet decoder; INPUTS=2000000 by default
 	$(BIN)/python tests/fuzz/fuzz_decoder.py --inputs $(or $(INPUTS),2000000)

@@ -53,9 +53,7 @@ class Local:
         return (self.run.cores.get(process, 0.0) - idle) / self.published_rate * 1e6
 
 
-def measure_local(
-    site: Site, shape: Shape, closed: ClosedLoop, idle_s: float, tag: str
-) -> Local:
+def measure_local(site: Site, shape: Shape, closed: ClosedLoop, idle_s: float, tag: str) -> Local:
     """Saturate the near side; `idle_s` is how long the silence before is measured."""
     with populate_site(site, shape, tag, across=False) as population:
         _settle(site)
@@ -85,6 +83,4 @@ def _idle(site: Site, idle_s: float) -> dict[str, float]:
     before, began = {name: cpu_ns(pid) for name, pid in site.pids.items()}, time.perf_counter()
     time.sleep(idle_s)  # the silence is what is measured
     elapsed_s = time.perf_counter() - began
-    return {
-        name: (cpu_ns(pid) - before[name]) / elapsed_s / 1e9 for name, pid in site.pids.items()
-    }
+    return {name: (cpu_ns(pid) - before[name]) / elapsed_s / 1e9 for name, pid in site.pids.items()}

@@ -52,8 +52,8 @@ class Site:
         """Messages that the near node has sent over its link so far; None with the bridge."""
         if not self.admin_port:
             return None
-        links = fabric_status(self.admin_port)["links"]
-        return sum(link["sent"] for link in links)
+        sent: list[int] = [link["sent"] for link in fabric_status(self.admin_port)["links"]]
+        return sum(sent)
 
 
 def bridge_lines(far_port: int) -> list[str]:
@@ -132,7 +132,7 @@ def running_site(path: str) -> Iterator[Site]:
         yield Site(near_node.port, far_node.port, pids, near_admin)
 
 
-def _node(  # noqa: PLR0913, PLR0917 - the addresses of one node, in their order
+def _node(  # noqa: PLR0917 - the addresses of one node, in their order
     stack: ExitStack, path: str, name: str, broker: Process, link: int, admin: int, peer: int
 ) -> Process:
     mqtt = free_port()

@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_node(path: Path) -> int:
     """Run the node that `path` describes until it is told to stop; the exit code."""
-    from isthmus.config import load_node_config
+    from isthmus.config import load_node_config, located
 
     config = load_node_config(path)
     from isthmus.node.runtime import run
@@ -55,3 +55,5 @@ def run_node(path: Path) -> int:
     except OSError as error:  # a listener's address; the node names the key
         print(f"isthmus: {path}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED
+    except ConfigError as error:  # what only the algorithm can judge
+        raise located(error, path) from None

@@ -67,6 +67,7 @@ __all__ = [
     "is_fabric_file",
     "load_fabric_config",
     "load_node_config",
+    "located",
     "peer_from",
 ]
 
@@ -276,6 +277,21 @@ def peer_from(data: object) -> Peer:
                 for loc in [item["loc"][:1]]
             ]
         ) from None
+
+
+def located(error: ConfigError, path: str | Path) -> ConfigError:
+    """`error` with file and line, for mistakes that only came to light when the node started."""
+    lines = KeyLines(_read(Path(path))[0])
+    return ConfigError(
+        [
+            mistake
+            if mistake.file
+            else ConfigMistake(
+                str(path), mistake.key, mistake.problem, lines.find(tuple(mistake.key.split(".")))
+            )
+            for mistake in error.mistakes
+        ]
+    )
 
 
 def is_fabric_file(path: str | Path) -> bool:

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.addresses import Address
-from isthmus.admin_client import ask
-from isthmus.brokers.ports import free_port
+from isthmus.admin_client import ask, fetch_peers
+from isthmus.brokers.ports import free_port, owns_listener
 from isthmus.brokers.processes import process_tree
 from isthmus.errors import AdminError
 
@@ -200,7 +200,8 @@ def test_a_wrong_file_exits_2_with_one_line_per_mistake(tmp_path: Path) -> None:
 def fabric_file(tmp_path: Path) -> Path:
     path = tmp_path / "fabric.toml"
     path.write_text(
-        '[[node]]\nid = "left"\nbroker = "embedded"\n[[node]]\nid = "right"\nbroker = "embedded"\n'
+        '[[node]]\nid = "left"\nbroker = "embedded"\npeers = ["right"]\n'
+        '[[node]]\nid = "right"\nbroker = "embedded"\n'
         "[limits]\ndrain_s = 0.5\n"
     )
     return path
@@ -215,9 +216,46 @@ def test_a_fabric_starts_and_leaves_nothing(
     admins = re.findall(r"^(left|right): .*admin http://(\S+)/", up.output(), re.MULTILINE)
     assert [name for name, _ in admins] == ["left", "right"]
     assert all(is_ready(Address.parse(address)) for _, address in admins)
+    assert [states(address) for _, address in admins] == [{"right": "active"}, {"left": "active"}]
     with all_gone_after(up):
         up.signal(number)
         assert up.wait() == 0
+
+
+def states(admin: str) -> dict[str | None, str]:
+    """The neighbours of a node, and how they stand."""
+    return {row["neighbor"]: row["state"] for row in fetch_peers(Address.parse(admin))["peers"]}
+
+
+def test_neighbours_are_added_and_removed_while_the_nodes_run(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
+    """left -- middle -- right, then left -- right: a ring, until it is cut again."""
+    path = tmp_path / "fabric.toml"
+    path.write_text(
+        '[[node]]\nid = "left"\nbroker = "embedded"\n'
+        '[[node]]\nid = "middle"\nbroker = "embedded"\npeers = ["left"]\n'
+        '[[node]]\nid = "right"\nbroker = "embedded"\npeers = ["middle"]\n'
+        '[link]\nsecret = "a secret of all three"\n[limits]\ndrain_s = 0.5\n'
+    )
+    up = start("up", path)
+    wait_for(lambda: "Ctrl-C" in up.output(), up.output)
+    found = re.findall(r"^(\w+): .*link (\S+), admin http://(\S+)/", up.output(), re.MULTILINE)
+    links = {name: link for name, link, _ in found}
+    admins = {name: admin for name, _, admin in found}
+    added = isthmus("peers", "add", links["right"], "--admin", admins["left"], "--wait", 30)
+    assert added.returncode == 0
+    assert "blocked" in added.stdout
+    listed = isthmus("peers", "list", "--admin", admins["middle"])
+    cut = re.search(r"on (\w+), `isthmus peers remove (\w+)`", listed.stdout)
+    assert cut, listed.stdout
+    removed = isthmus("peers", "remove", cut[2], "--admin", admins[cut[1]])
+    assert removed.returncode == 0, removed.stderr
+    wait_for(lambda: not fetch_peers(Address.parse(admins["middle"]))["loops"], up.output)
+    assert cut[2] not in states(admins[cut[1]])
+    again = isthmus("peers", "remove", cut[2], "--admin", admins[cut[1]])
+    assert again.returncode == 1
+    assert "no neighbour has the id or address" in again.stderr
 
 
 def test_nothing_outlives_a_fabric_that_is_killed(
@@ -255,25 +293,36 @@ def test_the_demo_ends_by_itself_with_everything_arrived() -> None:
     result = isthmus("up", "--for", 3)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Every message that should have arrived did." in result.stdout
-    assert re.search(r"archive\s+home/#\s+(\d+)\s+\1\s", result.stdout)
+    ways = r"^garden → cloud\s+archive\s+home/\+/temperature\s+([1-9]\d*)\s+\1\s"
+    assert re.search(ways, result.stdout, re.MULTILINE), result.stdout
     assert "mosquitto_sub -h 127.0.0.1 -p" in result.stdout
+    numbers = re.search(r"^(\d+) messages published", result.stdout, re.MULTILINE)
+    carried = re.search(r"carried (\d+) messages.* would be (\d+)\.", result.stdout)
+    assert numbers, result.stdout
+    assert carried, result.stdout
+    assert int(carried[2]) == 2 * int(numbers[1])
+    assert 0 < int(carried[1]) < int(carried[2])
 
 
 def test_the_demo_at_ctrl_c(start: Callable[..., Running]) -> None:
     demo = start("up")
-    wait_for(lambda: "thermostat" in demo.output(), demo.output)
+    wait_for(lambda: "garden → cloud" in demo.output(), demo.output)
     with all_gone_after(demo):
         demo.signal(signal.SIGINT)
-        assert demo.wait() == 0
+        assert demo.wait() == 0, demo.output()
     assert "Every message that should have arrived did." in demo.output()
 
 
 def test_the_demo_fails_when_messages_are_lost(start: Callable[..., Running]) -> None:
     demo = start("up", "--for", 4)
-    wait_for(lambda: "thermostat" in demo.output(), demo.output)
+    wait_for(lambda: "garden → cloud" in demo.output(), demo.output)
+    port = re.search(r"^node house: .* on 127\.0\.0\.1:(\d+)$", demo.output(), re.MULTILINE)
+    assert port, demo.output()
     with all_gone_after(demo) as family:
-        os.kill(the_one(family, "mosquitto|embedded_main"), signal.SIGKILL)
+        for pid in family:
+            if owns_listener([pid], int(port[1])):
+                os.kill(pid, signal.SIGKILL)
         assert demo.wait() == 1
-    assert re.search(r"archive misses \d+:\n  home/\w+/\w+ #\d+", demo.output())
-    assert "Every message" not in demo.output()
+    assert re.search(r"archive misses \d+:\n  home/\w+/\w+ #\d+", demo.output()), demo.output()
+    assert "Every message that should" not in demo.output()
     assert "Traceback" not in demo.output()

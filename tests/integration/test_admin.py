@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from isthmus.addresses import Address
-from isthmus.admin_client import ask, fetch_status
+from isthmus.admin_client import add_peer, ask, fetch_peers, fetch_status, remove_peer
 from isthmus.errors import AdminError
 from isthmus.node import admin
 from isthmus.node.admin import AdminServer
@@ -29,11 +29,18 @@ class SomeNode:
     def __init__(self) -> None:
         self.ready = True
         self.answer: dict[str, Any] | Exception = {"node": {"id": "edge-1"}}
+        self.added: list[tuple[str, int | None, int | None]] = []
 
     def status(self) -> dict[str, Any]:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
+        self.added.append((address, sessions, qos))
+
+    def remove_peer(self, name: str) -> bool:
+        return name == "[::1]:7"
 
 
 def with_server(
@@ -84,12 +91,48 @@ def test_ask_and_fetch_status() -> None:
     with_server(client)
 
 
+def test_peers_are_added_and_removed() -> None:
+    def client(address: Address, node: SomeNode) -> None:
+        add_peer(address, "192.0.2.7:7883", 2, 0)
+        assert node.added == [("192.0.2.7:7883", 2, 0)]
+        with pytest.raises(AdminError, match="no port to connect to"):
+            add_peer(address, "192.0.2.7:0")
+        remove_peer(address, "[::1]:7")
+        with pytest.raises(AdminError, match=r"'edge-9'; there is none"):
+            remove_peer(address, "edge-9")
+        assert fetch_peers(address) == {"peers": [], "loops": []}
+
+    with_server(client)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Host: 127.0.0.1\r\nContent-Type: application/json", b"202"),
+        (b"Host: 127.0.0.1\r\nContent-Type: text/plain", b"415"),
+        (b"Host: 127.0.0.1", b"415"),
+        (b"Host: rebound.example\r\nContent-Type: application/json", b"403"),
+    ],
+)
+def test_a_web_page_cannot_add_a_peer(headers: bytes, status: bytes) -> None:
+    body = b'{"address": "192.0.2.7:7883"}'
+
+    def client(address: Address, node: SomeNode) -> bytes:
+        head = b"POST /api/peers HTTP/1.1\r\nConnection: close\r\n" + headers
+        length = f"\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        received = raw(address, head + length + body)
+        assert bool(node.added) == (status == b"202")
+        return received
+
+    assert with_server(client).startswith(b"HTTP/1.1 " + status)
+
+
 def test_one_connection_serves_many_requests_and_head_has_no_body() -> None:
     def client(address: Address, node: SomeNode) -> None:
         connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)
         connection.connect()
         port = connection.sock.getsockname()[1]
-        for method, length in (("GET", 3), ("HEAD", 0), ("POST", 18), ("GET", 3)):
+        for method, length in (("GET", 3), ("HEAD", 0), ("POST", 15), ("GET", 3)):
             connection.request(method, "/healthz", body=b"x" * 100 if method == "POST" else None)
             response = connection.getresponse()
             assert len(response.read()) == length

@@ -29,20 +29,29 @@ filters = st.sampled_from(FILTERS)
 nodes = st.sampled_from(NODES)
 
 
+class OneAtATime(SubscriptionFlooding):
+    """Waits for each acknowledgement, so that changes often meet others that are still waiting."""
+
+    window = 1
+
+
 class InterestMachine(RuleBasedStateMachine):
     """A forest of nodes; `links` has those that exist, `network.up` those that are up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = FakeNetwork(SubscriptionFlooding, NODES)
         self.links: list[tuple[str, str]] = []
         self.clients: dict[tuple[str, int], FakeClient] = {}
         self.wanted: dict[tuple[str, int], set[str]] = {}
 
     # ---- what happens ----
 
-    @initialize(parents=st.lists(st.integers(0, 99), min_size=5, max_size=5))
-    def tree(self, parents: list[int]) -> None:
+    @initialize(
+        parents=st.lists(st.integers(0, 99), min_size=5, max_size=5),
+        algorithm=st.sampled_from([SubscriptionFlooding, OneAtATime]),
+    )
+    def tree(self, parents: list[int], algorithm: type[SubscriptionFlooding]) -> None:
+        self.network = FakeNetwork(algorithm, NODES)
         for at, parent in enumerate(parents, start=1):
             self.add_link(NODES[at], NODES[parent % at])
 

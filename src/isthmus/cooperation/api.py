@@ -181,9 +181,14 @@ class CooperationAlgorithm:
     ) -> bool:
         """A packet came: from a local client, the local broker or a neighbour.
 
-        Packets of clients and brokers are encoded at the client's protocol level, neighbours' at 5.
-        PINGs and acknowledgements of publishes are not shown.  Return False to keep a client's
-        PUBLISH from going any further; anything else is only told.
+        Packets of clients and brokers are encoded at the client's protocol level, neighbours' at 5;
+        of a neighbour's PUBLISHes only those on ``$isthmus/`` topics are shown.  PINGs and
+        acknowledgements of publishes are not.
+
+        Return False to keep a client's PUBLISH (if `inspects_publishes`) from going any further:
+        the node answers it, with reason code 0x83 where the client speaks MQTT 5.  Then also a topic
+        alias that it would have set is not known to the broker.  For anything else the result does
+        not matter.  A `RemoteProtocolError` closes the session with its reason code.
         """
         return True
 

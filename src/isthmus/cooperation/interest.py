@@ -34,7 +34,7 @@ Retained messages go everywhere (§4.5.2).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from isthmus.cooperation.api import (
     CooperationAlgorithm,
@@ -77,6 +77,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
     """Inter-subscribe to what is wanted on this side; send what the neighbours want."""
 
     name = "sf"
+    window: ClassVar[int] = WINDOW
+    """How many packets a neighbour may have left unacknowledged."""
 
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:
         super().__init__(port, options)
@@ -221,7 +223,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         """Send what the neighbour has not been told, as far as the window allows."""
         if not neighbor.established:
             return  # all of it is told when the link is back
-        while neighbor.announce and len(neighbor.unacknowledged) < WINDOW:
+        while neighbor.announce and len(neighbor.unacknowledged) < self.window:
             filters = take_batch(neighbor.announce)
             wanted = tuple(
                 Subscription(each, qos=2, no_local=True, retain_as_published=True)
@@ -233,7 +235,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if neighbor.ending:
             neighbor.ending = False
             self._send(session, Publish(SYNC_TOPIC, SYNC_END))
-        while neighbor.withdraw and len(neighbor.unacknowledged) < WINDOW:
+        while neighbor.withdraw and len(neighbor.unacknowledged) < self.window:
             filters = take_batch(neighbor.withdraw)
             self._send(session, Unsubscribe(neighbor.packet_id(len(filters)), filters))
 

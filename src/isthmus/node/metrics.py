@@ -66,6 +66,7 @@ FABRIC_HELP = {
     "wills_waiting": "Wills whose delay has begun.",
 }
 FABRIC_COUNTER_HELP = {
+    "control_ignored": "Control messages that came on a link after it was blocked.",
     "control_received": "Control messages received on links, inter-subscriptions among them.",
     "control_sent": "Control messages that the algorithm sent on links.",
     "expired": "Messages whose expiry was over before they were passed on.",
@@ -78,6 +79,7 @@ FABRIC_COUNTER_HELP = {
     "publishers_held": "Times a publisher had to wait because a link was full.",
     "received_from_links": "Messages received on links.",
     "repeated": "Messages that a neighbour repeated and that had been taken before.",
+    "rerouted": "Messages that a neighbour had not acknowledged and that went another way.",
     "retained_known": "Retained messages that came again or were out of date.",
     "retained_synchronised": "Retained messages learned from a neighbour that joined.",
     "wills_sent": "Wills sent to neighbours.",

@@ -254,7 +254,7 @@ def test_routes_touched_by_a_change_are_forgotten() -> None:
 
 def test_a_large_synchronisation_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inter_subscriptions, "BATCH_FILTERS", 3)
-    monkeypatch.setattr("isthmus.cooperation.interest.WINDOW", 2)
+    monkeypatch.setattr(SubscriptionFlooding, "window", 2)
     network = FakeNetwork(SubscriptionFlooding, "123")
     wanted = [f"t/{number}" for number in range(20)]
     client = network.client("1").subscribe(*wanted)

@@ -146,6 +146,14 @@ def test_a_link_of_an_earlier_session_is_not_believed() -> None:
 
 def test_an_opening_counts_only_over_the_link_itself() -> None:
     """a knows from c that b opened; what b sent over the link before may still be on its way."""
+    guard, _, opened = guard_with_a_witness()
+    assert (guard.state("b"), guard.state("c")) == (LEARNING, ACTIVE)
+    guard.message_arrived("b", update(opened))
+    assert guard.state("b") is ACTIVE
+
+
+def guard_with_a_witness() -> tuple[TopologyGuard, Recorder, Announcement]:
+    """a with links to b (no announcement yet) and c (active), which vouches for b's opening."""
     actions = Recorder()
     guard = TopologyGuard("a", "1", actions)
     guard.link_up("b")
@@ -154,8 +162,23 @@ def test_an_opening_counts_only_over_the_link_itself() -> None:
         guard.message_arrived(name, encode_hello(Hello("1", 5)))
     opened = Announcement(B, 3, (LinkEntry(A, 5, 1),))
     guard.message_arrived("c", update(opened, Announcement(C, 1, (LinkEntry(A, 5, 1),))))
-    assert (guard.state("b"), guard.state("c")) == (LEARNING, ACTIVE)
+    return guard, actions, opened
+
+
+def test_an_opening_of_another_birth_does_not_count() -> None:
+    guard, _, _ = guard_with_a_witness()
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 4, 1),))))
+    assert guard.state("b") is LEARNING
+
+
+def test_a_hello_makes_former_openings_void() -> None:
+    guard, actions, opened = guard_with_a_witness()
     guard.message_arrived("b", update(opened))
+    actions.calls.clear()
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    assert guard.state("b") is BLOCKED
+    assert "block b " in actions.calls
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 2),))))
     assert guard.state("b") is ACTIVE
 
 

@@ -1,0 +1,140 @@
+"""Two brokers joined by two nodes against Mosquitto's own bridge, in one run; a million filters.
+
+    python benchmarks/bench_fabric.py [--rounds 5] [--quick] [--out FILE]
+
+What is measured, how, and how to read it is in ``benchmarks/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
+
+from benchmarks.fabric.million import Million, measure_million
+from benchmarks.fabric.rounds import Plan, Round, measure_round
+from benchmarks.fabric.verdict import doubts, figures_of, round_document, targets_of
+from benchmarks.relay.clients import LoadError
+from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
+
+from isthmus.errors import IsthmusError
+
+__all__ = ["main"]
+
+DEFAULT_OUT = Path(__file__).parent / "results" / "fabric.json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; 1 when it failed, or when `--check` is given and a target was missed."""
+    options = _options(arguments)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    signal.signal(signal.SIGTERM, _interrupt)  # so that everything started is stopped too
+    try:
+        met = _bench(_plan(options), options.out, console)
+    except (LoadError, IsthmusError, OSError) as error:
+        console.print(f"bench-fabric failed: {error}", style="red", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was written")
+        return 130
+    return 0 if met or not options.check else 1
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_fabric", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, help="at least 3; default 5, with --quick 3")
+    parser.add_argument("--quick", action="store_true", help="about 90 s, for a first look")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="JSON file to write")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--window", type=int, help="outstanding messages in the closed loop")
+    parser.add_argument("--batch", type=int, help="messages per send in the closed loop")
+    parser.add_argument(
+        "--filters", type=int, help="inter-subscriptions on a node; default 1,000,000; 0: skip"
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds is not None and options.rounds < 3:
+        parser.error("--rounds must be at least 3")
+    if options.filters and options.filters < 20_000:
+        parser.error("--filters must be 0 or at least 20000")
+    return options
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    plan = Plan()
+    if options.quick:
+        quick = replace(plan.closed, warmup_s=0.2, slices=2, slice_s=0.3, patience=2)
+        plan = replace(plan, rounds=3, closed=quick, idle_s=1.0, filters=100_000)
+    closed = {"window": options.window, "batch": options.batch}
+    closed = {key: value for key, value in closed.items() if value is not None}
+    plan = replace(plan, closed=replace(plan.closed, **closed))
+    top = {"rounds": options.rounds, "filters": options.filters}
+    return replace(plan, **{key: value for key, value in top.items() if value is not None})
+
+
+def _bench(plan: Plan, out: Path, console: Console) -> bool:
+    machine = machine_facts()
+    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    began = time.perf_counter()
+    million = _million(plan, console)
+    gc.disable()  # a collection in the generator would be taken for a delay of the path
+    rounds: list[Round] = []
+    for number in range(plan.rounds):
+        rounds.append(measure_round(plan, number))
+        console.print(f"round {number + 1} of {plan.rounds}:\n{rounds[-1].line()}", soft_wrap=True)
+    took_s = round(time.perf_counter() - began, 1)
+    figures = figures_of(rounds)
+    targets = targets_of(figures, rounds, million)
+    doubtful = doubts(rounds)
+    summary = {name: asdict(figure) for name, figure in figures.items()}
+    parts: dict[str, Any] = {"machine": machine, "plan": asdict(plan), "took_s": took_s}
+    parts |= {"doubts": doubtful, "summary": summary, **_documents(rounds, million)}
+    write_json(document_of(parts, targets), out)
+    print_report(console, figures, targets)
+    for doubt in doubtful:
+        console.print(doubt, style="yellow")
+    console.print(f"written to {out}")
+    return all(target.met for target in targets)
+
+
+def _million(plan: Plan, console: Console) -> Million | None:
+    if not plan.filters:
+        return None
+    found = measure_million(plan.filters, plan.topics)
+    by_hits = ", ".join(
+        f"{routes.hits} hits {routes.median_us:.1f} (p99 {routes.p99_us:.1f})"
+        for routes in found.routes
+    )
+    console.print(
+        f"{found.filters:,} inter-subscriptions: taken in within {found.take_in_s:.1f} s "
+        f"({found.take_in_cpu_s:.1f} s CPU of the node), let go within {found.let_go_s:.1f} s; "
+        f"µs per match: {by_hits};  RSS MiB: before {found.before.rss_bytes / 2**20:.0f}, with "
+        f"them {found.after.rss_bytes / 2**20:.0f}, peak {found.peak_bytes / 2**20:.0f}",
+        soft_wrap=True,
+    )
+    return found
+
+
+def _documents(rounds: Sequence[Round], million: Million | None) -> dict[str, Any]:
+    per_filter = None if million is None else {"bytes_per_filter": million.bytes_per_filter}
+    return {
+        "rounds": [round_document(one) for one in rounds],
+        "million": None if million is None else asdict(million) | (per_filter or {}),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
