@@ -153,8 +153,10 @@ class NodeFabric:
         broker_options: Mapping[str, Any] | None = None,
         tapped: bool = True,
         link: Mapping[str, Any] | None = None,
+        links_of: Mapping[str, Mapping[str, Any]] | None = None,
         state: bool = False,
     ) -> None:
+        """`link` is every node's ``[link]``; `links_of` has more of it for single nodes."""
         require_broker(broker)
         self.folder = folder
         self.algorithm = algorithm
@@ -174,7 +176,7 @@ class NodeFabric:
                 id=name,
                 node={"state_dir": folder / f"{name}-state"} if state else {},
                 listen={"link": f"127.0.0.1:{self.link_ports[name]}"},
-                link=dict(link or {}),
+                link={**(link or {}), **(links_of or {}).get(name, {})},
                 cooperation={"algorithm": algorithm},
             )
 

@@ -28,16 +28,18 @@ class Passed:
     sender: str
     kind: str
     about: str
+    connection: int
+    """Which of the connections since the tap was made it passed on."""
 
 
-def _described(sender: str, packet: Packet) -> list[Passed]:
+def _described(packet: Packet) -> list[tuple[str, str]]:
     match packet:
         case Subscribe():
-            return [Passed(sender, "subscribe", s.topic_filter) for s in packet.subscriptions]
+            return [("subscribe", each.topic_filter) for each in packet.subscriptions]
         case Unsubscribe():
-            return [Passed(sender, "unsubscribe", name) for name in packet.topic_filters]
+            return [("unsubscribe", topic_filter) for topic_filter in packet.topic_filters]
         case Publish() if not packet.topic.startswith("$isthmus/"):
-            return [Passed(sender, "publish", packet.topic)]
+            return [("publish", packet.topic)]
     return []
 
 
@@ -121,6 +123,7 @@ class LinkTap:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
+        connection = 0
         while not self._closed:
             try:
                 near, _ = self._listener.accept()
@@ -138,14 +141,18 @@ class LinkTap:
                 self._sockets |= {near, far}
             dialler, acceptor = self.ends
             for sender, here, there in ((dialler, near, far), (acceptor, far, near)):
-                threading.Thread(target=self._pump, args=(sender, here, there), daemon=True).start()
+                arguments = (sender, connection, here, there)
+                threading.Thread(target=self._pump, args=arguments, daemon=True).start()
+            connection += 1
 
-    def _pump(self, sender: str, here: socket.socket, there: socket.socket) -> None:
+    def _pump(
+        self, sender: str, connection: int, here: socket.socket, there: socket.socket
+    ) -> None:
         rest = b""
         with contextlib.suppress(OSError):
             while data := here.recv(262_144):
                 self._flowing.wait()
-                rest = self._read(sender, rest + data)
+                rest = self._read(sender, connection, rest + data)
                 there.sendall(data)
         for each in (here, there):
             with contextlib.suppress(OSError):
@@ -154,13 +161,15 @@ class LinkTap:
             self._sockets.discard(here)
         here.close()
 
-    def _read(self, sender: str, data: bytes) -> bytes:
+    def _read(self, sender: str, connection: int, data: bytes) -> bytes:
         """Note the whole packets in `data`; what is left over."""
         pos = 0
         while (length := frame_length(data, pos)) and pos + length <= len(data):
             packet = decode(data[pos : pos + length], 5)
             with self._lock:
                 self._packets[type(packet).__name__] += 1
-                self._passed += _described(sender, packet)
+                self._passed += [
+                    Passed(sender, kind, about, connection) for kind, about in _described(packet)
+                ]
             pos += length
         return data[pos:]

@@ -124,6 +124,17 @@ class Port(Protocol):
         """The bytes of a packet, in MQTT 5's format, which is what links speak."""
         ...
 
+    def synchronised(self, session: SessionInfo) -> None:
+        """An algorithm that `synchronises` has what it needs of this neighbour."""
+        ...
+
+    def awaits_others(self, session: SessionInfo) -> bool:
+        """Whether neighbours of the node's last life, other than this one, are not back yet.
+
+        What the node tells a neighbour meanwhile may be incomplete.
+        """
+        ...
+
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
         """Forget remembered routes of topics that `filters` match; all of them without."""
         ...
@@ -159,6 +170,9 @@ class CooperationAlgorithm:
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
 
+    synchronises: ClassVar[bool] = False
+    """Whether a neighbour is of use only after `Port.synchronised` was called for it."""
+
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:
         """`options` are the algorithm's own keys of ``[cooperation]``.
 
@@ -186,8 +200,8 @@ class CooperationAlgorithm:
         acknowledgements of publishes are not.
 
         Return False to keep a client's PUBLISH (if `inspects_publishes`) from going any further:
-        the node answers it, with reason code 0x83 where the client speaks MQTT 5.  Then also a topic
-        alias that it would have set is not known to the broker.  For anything else the result does
+        the node answers it, with reason code 0x83 where the client speaks MQTT 5.  A topic alias
+        that it would have set is then not known to the broker.  For anything else the result does
         not matter.  A `RemoteProtocolError` closes the session with its reason code.
         """
         return True
@@ -213,6 +227,9 @@ class CooperationAlgorithm:
 
     def on_node_stop(self) -> None:
         """The node is about to stop."""
+
+    def on_neighbors_back(self) -> None:
+        """The answer of `Port.awaits_others` may have changed."""
 
     def on_node_add(self, address: str) -> None:
         """A neighbour is to be added (configuration or operator)."""

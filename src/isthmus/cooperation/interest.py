@@ -77,6 +77,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
     """Inter-subscribe to what is wanted on this side; send what the neighbours want."""
 
     name = "sf"
+    synchronises = True
     window: ClassVar[int] = WINDOW
     """How many packets a neighbour may have left unacknowledged."""
 
@@ -146,6 +147,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     def on_node_start(self) -> None:
         self._local.on_node_start()
+
+    def on_neighbors_back(self) -> None:
+        for session, neighbor in self._neighbors.items():
+            self._tell(session, neighbor)
 
     def on_node_stop(self) -> None:
         self._local.on_node_stop()
@@ -232,7 +237,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
             self._send(session, Subscribe(neighbor.packet_id(len(filters)), wanted))
         if neighbor.announce:
             return
-        if neighbor.ending:
+        # After a crash the neighbour keeps what it knew of us until all others have told us theirs.
+        if neighbor.ending and not self.port.awaits_others(session):
             neighbor.ending = False
             self._send(session, Publish(SYNC_TOPIC, SYNC_END))
         while neighbor.withdraw and len(neighbor.unacknowledged) < self.window:
@@ -315,6 +321,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 for topic_filter in stale:
                     del neighbor.received[topic_filter]
                 self._wants_changed(session, (), stale)
+                self.port.synchronised(session)
             case _:
                 raise RemoteProtocolError(
                     f"neighbour {session.peer} sends {packet.payload[:16]!r} on "

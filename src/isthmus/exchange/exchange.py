@@ -38,6 +38,7 @@ from isthmus.exchange.link import Link, LinkStatus
 from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.message import MAX_HOPS, Message, from_link, from_publish
 from isthmus.exchange.plain import PlainMessages
+from isthmus.exchange.recovery import Recovery
 from isthmus.exchange.retention import RETAINED_TOPIC, Retention
 from isthmus.exchange.routes import RouteTable
 from isthmus.exchange.seen import SeenMessages
@@ -98,6 +99,8 @@ class Exchange:
         self._link_routes: dict[SessionInfo, RouteTable] = {}
         self.plain = PlainMessages(self.node_id)
         self.seen = SeenMessages()
+        self.recovery = Recovery(host, self.algorithm.on_neighbors_back, self._recovered)
+        self._deferred: list[Callable[[], None]] = []
         self._numbers = 0
 
     # ---- life ----------------------------------------------------------------------------
@@ -105,6 +108,7 @@ class Exchange:
     def start(self) -> None:
         self.status_name = NodeStatus.RUNNING
         self.retention.start()
+        self.recovery.start()
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
@@ -124,6 +128,7 @@ class Exchange:
         self.algorithm.on_node_stop()
         self.status_name = NodeStatus.STOPPED
         self.links.stop()
+        self.recovery.stop()
         self.retention.stop()
         self._timers.cancel_all()
 
@@ -174,6 +179,12 @@ class Exchange:
 
     def create_mqtt_message(self, packet: Packet) -> bytes:
         return encode(packet, 5)
+
+    def synchronised(self, session: SessionInfo) -> None:
+        self.recovery.ready(session.peer)
+
+    def awaits_others(self, session: SessionInfo) -> bool:
+        return self.recovery.awaits_others(session.peer)
 
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
         self.plain.forget()
@@ -251,6 +262,14 @@ class Exchange:
             self.seen.is_new(self.node_id, message.number)
         if message.retain:
             self.retention.published(message)
+        if message.qos and self.recovery.active:
+            release = hold()
+            self._deferred.append(lambda: self._publish(message, hold))
+            self._deferred.append(release)
+        else:
+            self._publish(message, hold)
+
+    def _publish(self, message: Message, hold: Callable[[], Callable[[], None]]) -> None:
         route = self._route_of(message, self._any_client, self.client_routes)
         if route.neighbors:
             self.counters["published_to_links"] += 1
@@ -331,6 +350,7 @@ class Exchange:
             return
         link.active = False
         link.info.status = SessionStatus.CLOSED
+        self.recovery.left(link.info.peer)
         self._link_routes.pop(link.info, None)
         self.retention.neighbor_left(link)
         self.algorithm.on_session_closed(link.info)
@@ -419,6 +439,21 @@ class Exchange:
             if done is not None:
                 done()
             return
+        if qos and self.recovery.active:
+            self._deferred.append(lambda: self._route_on(link, frame, message, done))
+        else:
+            self._route_on(link, frame, message, done)
+
+    def _recovered(self) -> None:
+        """All neighbours are back, or given up: what waited can be decided."""
+        self.host.log("info", "recovered", messages=len(self._deferred))
+        deferred, self._deferred = self._deferred, []
+        for go_on in deferred:
+            go_on()
+
+    def _route_on(
+        self, link: Link, frame: bytes, message: Message, done: Callable[[], None] | None
+    ) -> None:
         route = self._route_of(message, link.info, self._routes_from(link.info))
         if message.retain and message.version:
             self._retained_arrived(message, route, done, link.info.peer)
@@ -480,7 +515,10 @@ class Exchange:
         link = self.links.links[neighbor]
         link.active = True
         link.info.status = SessionStatus.ESTABLISHED
+        self.recovery.joined(neighbor)
         self.algorithm.on_session_established(link.info)
+        if not self.algorithm.synchronises:
+            self.recovery.ready(neighbor)
         self.retention.neighbor_joined(link)
         for lane in range(link.lanes):
             link.transmit(lane, self.host.now())
@@ -494,6 +532,7 @@ class Exchange:
             neighbor=neighbor,
             ring=" - ".join(ring),
         )
+        self.recovery.left(neighbor)
         if link := self.links.links.get(neighbor):
             self._close_for_algorithm(link)
 

@@ -49,6 +49,21 @@ AUTH_METHOD = "isthmus-hmac-sha256"
 NONCE_BYTES = 16
 CLIENT_ID_PREFIX = "$isthmus/"
 MAX_LANES = 64
+CAUSES = frozenset(
+    (
+        "algorithm",
+        "authentication",
+        "bad-hello",
+        "bad-lane",
+        "duplicate",
+        "not-a-node",
+        "removed",
+        "same-id",
+        "stopping",
+        "version",
+    )
+)
+"""Why a link can be refused."""
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _INCARNATION = re.compile(r"[0-9a-f]{1,32}")
@@ -137,8 +152,9 @@ def read_connack(connack: ConnAck) -> Hello:
     """The hello of the accepting node; raises `LinkRefused` with its cause if it refused."""
     if connack.reason_code != ReasonCode.SUCCESS:
         given = dict(connack.properties.user_properties)
+        cause = given.get("cause", "")
         error = LinkRefused(
-            given.get("cause", "refused"),
+            cause if cause in CAUSES else "refused",  # it becomes a metric's label
             connack.properties.reason_string or f"reason code 0x{int(connack.reason_code):02x}",
             int(connack.reason_code),
         )

@@ -126,7 +126,8 @@ class Node:
         try:
             return Exchange(self._host, settings, load(cooperation.algorithm))
         except ValueError as error:
-            raise ConfigError([ConfigMistake("", f"cooperation.{error}", "")]) from error
+            key, _, problem = str(error).partition(": ")
+            raise ConfigError([ConfigMistake("", f"cooperation.{key}", problem)]) from error
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
         listen = self.config.listen

@@ -49,6 +49,8 @@ class FakePort:
         self.timers: dict[Hashable, float] = {}
         self.pairs: dict[SessionInfo, SessionInfo] = {}
         self.changed_routes: list[list[str] | None] = []
+        self.synchronised_with: list[SessionInfo] = []
+        self.awaited: set[str] = set()
         self.state: bytes | None = None
         self.saves = 0
         self._random = random.Random(7)
@@ -90,6 +92,12 @@ class FakePort:
 
     def create_mqtt_message(self, packet: Packet) -> bytes:
         return encode(packet, 5)
+
+    def synchronised(self, session: SessionInfo) -> None:
+        self.synchronised_with.append(session)
+
+    def awaits_others(self, session: SessionInfo) -> bool:
+        return bool(self.awaited - {session.peer})
 
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
         self.changed_routes.append(None if filters is None else list(filters))

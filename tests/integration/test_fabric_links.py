@@ -1,0 +1,302 @@
+"""Who may be a neighbour, and what a neighbour may say.
+
+Two real nodes, or a real one and a neighbour made by hand.  Whatever is wrong ends that connection
+alone: with an answer that says why, a count in the status and a line in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certificates import Authority
+from fabrics import NodeFabric
+from isthmus.exchange.hello import Hello
+from isthmus.exchange.message import Message, to_link
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import (
+    Connect,
+    Packet,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+)
+from isthmus.mqtt.properties import Properties
+from isthmus.mqtt.reason_codes import ReasonCode
+from raw import RawClient
+from raw_neighbors import RawNeighbor
+from waiting import wait_for
+
+SECRET = "a secret of the fabric"
+
+
+def dials(fabric: NodeFabric, here: str, there: str) -> None:
+    """Node `here` will dial `there` when it starts, which may not lead to a link."""
+    fabric[here].peers.append({"address": fabric.address(here, there)})
+
+
+def refusals(fabric: NodeFabric, name: str) -> dict[str, int]:
+    found: dict[str, int] = fabric[name].fabric()["refusals"]
+    return found
+
+
+def until_refused(fabric: NodeFabric, name: str, cause: str) -> None:
+    fabric[name].wait_until(lambda: refusals(fabric, name).get(cause, 0) > 0)
+    assert cause in fabric[name].log()
+
+
+# ---- authentication ----------------------------------------------------------------------
+
+
+def test_the_same_secret_joins(tmp_path: Path) -> None:
+    file = tmp_path / "fabric.secret"
+    file.write_text(SECRET + "\n")
+    secrets = {"a": {"secret": SECRET}, "b": {"secret_file": file}}
+    with NodeFabric(tmp_path, [("a", "b")], links_of=secrets, link={"sessions": 2}) as fabric:
+        assert fabric.link("b", "a")["status"] == "active"
+        # Neither the secret nor anything made of it alone crosses the wire.
+        assert fabric.taps["a", "b"].packets()["Auth"] == 4
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        {"a": {"secret": SECRET}, "b": {"secret": "another secret of 24 ch."}},
+        {"a": {"secret": SECRET}},
+        {"b": {"secret": SECRET}},
+    ],
+    ids=["wrong", "only-the-dialling-node", "only-the-accepting-node"],
+)
+def test_another_secret_does_not(tmp_path: Path, secrets: dict[str, Any]) -> None:
+    fabric = NodeFabric(tmp_path, names=["a", "b"], links_of=secrets)
+    dials(fabric, "a", "b")
+    with fabric:
+        until_refused(fabric, "b", "authentication")
+        until_refused(fabric, "a", "authentication")
+        assert not fabric.link("a", "b")
+        assert not fabric.link("b", "a")
+
+
+def test_mutual_tls(tmp_path: Path) -> None:
+    """a and b have certificates of the fabric's authority, c has one of a stranger's."""
+    ours, strangers = Authority(tmp_path, "Fabric CA"), Authority(tmp_path, "Stranger CA")
+    tls = {}
+    for name, authority in (("a", ours), ("b", ours), ("c", strangers)):
+        pair = authority.issue(name)
+        tls[name] = {"tls": {"cert": pair.cert, "key": pair.key, "ca": authority.cert}}
+    fabric = NodeFabric(tmp_path, [("a", "b")], names=["c", "plain"], links_of=tls, tapped=False)
+    dials(fabric, "c", "b")
+    dials(fabric, "plain", "b")
+    with fabric:
+        assert fabric.link("b", "a")["status"] == "active"
+        with fabric.client("a") as publisher, fabric.client("b") as subscriber:
+            subscriber.subscribe("tls")
+            fabric.settle()
+            publisher.publish("tls", b"sealed", qos=2)
+            assert subscriber.next().payload == b"sealed"
+        for name in ("c", "plain"):
+            fabric[name].wait_until(
+                lambda name=name: fabric[name].fabric()["peers"][0]["problem"] != ""  # type: ignore[misc]
+            )
+            assert "cannot link" in fabric[name].log()
+        assert {link["neighbor"] for link in fabric["b"].fabric()["links"]} == {"a"}
+
+
+# ---- the greeting, by hand ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeFabric]:
+    """a ── b, to which the neighbours made by hand come."""
+    with NodeFabric(tmp_path_factory.mktemp("links"), [("a", "b")]) as fabric:
+        yield fabric
+
+
+@pytest.fixture(autouse=True)
+def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever was said to b, its link to a has not been touched and still carries messages."""
+    yield
+    if "pair" not in request.fixturenames:
+        return
+    pair: NodeFabric = request.getfixturevalue("pair")
+    with pair.client("a") as publisher, pair.client("b") as subscriber:
+        subscriber.subscribe("unharmed")
+        wait_for(
+            lambda: pair["a"].fabric()["algorithm"]["neighbors"]["b"]["received_filters"] == 1,
+            10,
+            "the inter-subscription",
+        )
+        publisher.publish("unharmed", b"x", qos=1)
+        assert subscriber.next().payload == b"x"
+    assert (
+        pair["b"].log().count("link up neighbor=a") + pair["b"].log().count('link up" neighbor="a"')
+        <= 1
+    )
+
+
+def connect_with(**changes: str) -> Connect:
+    """A hello of a node `x`, with some user properties changed; an empty one is left out."""
+    given = {"isthmus": "1", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
+    client_id = changes.pop("client_id", "$isthmus/x")
+    said = tuple((name, value) for name, value in (given | changes).items() if value)
+    return Connect(client_id, keep_alive=3, properties=Properties(user_properties=said))
+
+
+@pytest.mark.parametrize(
+    ("connect", "cause", "code"),
+    [
+        (connect_with(isthmus="2"), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
+        (connect_with(isthmus=""), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
+        (connect_with(client_id="sensor-7"), "not-a-node", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(client_id="$isthmus/y"), "bad-hello", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(lane="1/1"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
+        (connect_with(lane="0/65"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
+        (connect_with(incarnation="not hex"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
+        (connect_with(node="b", client_id="$isthmus/b"), "same-id", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(algorithm="pf"), "algorithm", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(lane="1/2"), "bad-lane", ReasonCode.NOT_AUTHORIZED),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_hello_that_is_refused(
+    pair: NodeFabric, connect: Connect, cause: str, code: ReasonCode
+) -> None:
+    before = refusals(pair, "b").get(cause, 0)
+    with RawClient(pair.link_ports["b"]) as peer:
+        peer.send(connect)
+        answer = peer.receive()
+        if cause != "bad-lane":  # found out after the greeting, when only closing is left
+            assert getattr(answer, "reason_code", None) == code, answer
+            assert dict(answer.properties.user_properties)["cause"] == cause  # type: ignore[union-attr]
+        while peer.receive_frame():
+            pass
+    assert refusals(pair, "b")[cause] == before + 1
+    assert "link refused" in pair["b"].log()
+    assert {link["neighbor"] for link in pair["b"].fabric()["links"]} <= {"a", "x"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x10\xff\xff\xff\x7f",
+        b"\xc0\x00",
+        encode(Publish("t", b"x"), 5),
+        b"\x00" * 64,
+        b"\x10\x05\x00\x04MQT",
+    ],
+    ids=["http", "huge", "pingreq-first", "publish-first", "zeros", "cut-short"],
+)
+def test_bytes_that_are_no_greeting(pair: NodeFabric, data: bytes) -> None:
+    with RawClient(pair.link_ports["b"], timeout_s=15) as peer:
+        peer.send(data)
+        while peer.receive_frame():
+            pass  # closed at once, or, if more could follow, when the greeting takes too long
+    causes = refusals(pair, "b")
+    assert causes.get("protocol-error", 0) + causes.get("greeting-timeout", 0) > 0
+
+
+def test_nodes_with_one_name_or_two_algorithms_stay_apart(tmp_path: Path) -> None:
+    fabric = NodeFabric(tmp_path, names=["a", "b", "c"])
+    fabric["b"].tables["node"]["id"] = "a"
+    fabric["c"].tables["cooperation"]["algorithm"] = "pf"
+    dials(fabric, "b", "a")
+    dials(fabric, "c", "a")
+    with fabric:
+        for name, cause in (("b", "same-id"), ("c", "algorithm")):
+            until_refused(fabric, name, cause)
+            until_refused(fabric, "a", cause)
+        assert fabric["a"].fabric()["links"] == []
+
+
+# ---- what a neighbour may say ------------------------------------------------------------
+
+
+def neighbor(pair: NodeFabric) -> RawNeighbor:
+    return RawNeighbor(pair.link_ports["b"], Hello("x", "1f", "sf")).active()
+
+
+def subscribe_to(*filters: str) -> Subscribe:
+    return Subscribe(1, tuple(Subscription(each) for each in filters))
+
+
+GOOD_MESSAGE = to_link(Message(b"t", b"x", origin="x"), 0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Publish("$isthmus/topology", b"{not json"),
+        Publish("$isthmus/topology", json.dumps({"v": 2, "type": "hello"}).encode()),
+        Publish("$isthmus/retained", b"\xff\xff\xff"),
+        Publish("$isthmus/sf/sync", b"middle"),
+        Publish("$isthmus/unknown", b""),
+        subscribe_to("$SYS/#"),
+        SubAck(7, (ReasonCode.SUCCESS,)),
+        PubAck(9),
+        Publish("t", b"without origin"),
+        GOOD_MESSAGE.replace(b"$i", b"$j", 1),
+        Connect("$isthmus/x"),
+        b"\x82\x03\x00\x01\x00",
+        b"\x30\xff\xff\xff\xff\xff",
+        b"\x36\x05\x00\x01t\x00\x00",
+        b"\x00\x00",
+    ],
+    ids=[
+        "topology-not-json",
+        "topology-version",
+        "retained-garbage",
+        "sync-garbage",
+        "unknown-control",
+        "subscribe-dollar",
+        "suback-unasked",
+        "puback-unasked",
+        "message-without-origin",
+        "message-other-property",
+        "second-connect",
+        "empty-subscribe",
+        "length-of-five-bytes",
+        "qos-3",
+        "packet-type-0",
+    ],
+)
+def test_a_malformed_control_message_ends_that_link_alone(
+    pair: NodeFabric, said: Packet | bytes, request: pytest.FixtureRequest
+) -> None:
+    before = refusals(pair, "b").get("protocol-error", 0)
+    name = request.node.callspec.id
+    with neighbor(pair) as peer:
+        peer.raw.send(said)
+        if name == "puback-unasked":
+            # An acknowledgement can come twice after a reconnect; it means nothing.
+            peer.raw.send(subscribe_to("still/here"))
+            while not isinstance(peer.receive(), SubAck):
+                pass
+            return
+        reason = peer.closed_with()
+    assert reason is not None
+    assert reason >= 0x80
+    assert refusals(pair, "b")["protocol-error"] == before + 1
+    assert "bad bytes on a link" in pair["b"].log()
+
+
+def test_a_neighbour_made_by_hand_is_served(pair: NodeFabric) -> None:
+    """The counterpart of the test above: what is well-formed does work."""
+    with neighbor(pair) as peer, pair.client("b") as subscriber, pair.client("b") as publisher:
+        subscriber.subscribe("hand/#")
+        peer.raw.send(subscribe_to("to/hand"))
+        while not isinstance(peer.receive(), SubAck):
+            pass
+        publisher.publish("to/hand", b"out", qos=1)
+        while not (isinstance(packet := peer.receive(), Publish) and packet.topic == "to/hand"):
+            assert packet is not None
+        assert (packet.payload, packet.qos) == (b"out", 1)
+        assert packet.properties.user_properties == (("$i", "11b"),)
+        peer.raw.send(to_link(Message(b"hand/1", b"in", origin="x"), 0, 0, 0.0))
+        assert subscriber.next().payload == b"in"
