@@ -72,6 +72,7 @@ class Connection:
         "_secret",
         "_token_bytes",
         "_wake",
+        "attempt",
         "channel",
         "dialled",
         "dialled_for",
@@ -101,6 +102,7 @@ class Connection:
         self.peer: Hello | None = None
         self.link: Link | None = None
         self.dialled_for: Peer | None = None
+        self.attempt = 0
         self.lane = hello.lane
         self.opened_s = self.heard_s = now_s
         self._hello = hello

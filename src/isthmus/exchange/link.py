@@ -21,6 +21,7 @@ from enum import Enum
 
 from isthmus.cooperation.api import SessionInfo
 from isthmus.exchange.connection import Connection
+from isthmus.exchange.host import Cancellable
 from isthmus.exchange.lane import Incoming, OutgoingLane
 from isthmus.exchange.message import Message, to_link
 
@@ -35,7 +36,18 @@ class LinkStatus(Enum):
 class Peer:
     """A neighbour that this node was told to dial."""
 
-    __slots__ = ("address", "attempts", "dialling", "info", "link", "problem", "qos", "sessions")
+    __slots__ = (
+        "address",
+        "attempt",
+        "dialling",
+        "failures",
+        "info",
+        "link",
+        "problem",
+        "qos",
+        "sessions",
+        "timer",
+    )
 
     def __init__(self, address: str, sessions: int, qos: int, info: SessionInfo) -> None:
         self.address = address
@@ -43,8 +55,13 @@ class Peer:
         self.qos = qos
         self.info = info
         self.link: Link | None = None
-        self.attempts = 0
+        self.attempt = 0
+        """Which set of connections is being opened, or was last."""
         self.dialling = False
+        """Whether it is being opened right now."""
+        self.timer: Cancellable | None = None
+        """When the next one will be."""
+        self.failures = 0
         self.problem = ""
 
 

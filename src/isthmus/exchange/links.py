@@ -105,40 +105,53 @@ class Links:
         return peer
 
     def _dial_soon(self, peer: Peer, delay_s: float) -> None:
-        if not peer.dialling:
-            peer.dialling = True
-            self.host.call_later(delay_s, lambda: self._dial_now(peer))
+        if not peer.dialling and peer.timer is None:
+            peer.timer = self.host.call_later(delay_s, lambda: self._dial_now(peer))
 
     def _dial_now(self, peer: Peer) -> None:
+        peer.timer = None
         if self._stopped or self.peers.get(peer.address) is not peer:
             return
         if peer.link is not None and peer.link.status is LinkStatus.UP:
-            peer.dialling = False  # the other node was faster
-            return
+            return  # the other node was faster
+        peer.dialling = True
+        peer.attempt += 1
         self._dial_lane(peer, 0)
 
     def _dial_lane(self, peer: Peer, lane: int) -> None:
-        hello = self.hello
+        hello, attempt = self.hello, peer.attempt
         mine = Hello(hello.node_id, hello.incarnation, hello.algorithm, lane, peer.sessions)
 
         def opened(channel: Channel) -> Connection:
             connection = self._connection(channel, mine, dialled=True)
             connection.dialled_for = peer
-            connection.begin(max(1, round(self.settings.dead_after_s)))
+            connection.attempt = attempt
+            if peer.dialling and peer.attempt == attempt:
+                connection.begin(max(1, round(self.settings.dead_after_s)))
+            else:
+                connection.close()  # another lane of its set has failed meanwhile
             return connection
 
-        self.host.dial(peer.address, opened, lambda problem: self._dial_failed(peer, problem))
+        def failed(problem: str) -> None:
+            self._dial_failed(peer, attempt, problem)
 
-    def _dial_failed(self, peer: Peer, problem: str) -> None:
+        self.host.dial(peer.address, opened, failed)
+
+    def _dial_failed(self, peer: Peer, attempt: int, problem: str) -> None:
         """One lane could not be opened: try the whole set again, later."""
+        if not peer.dialling or peer.attempt != attempt:
+            return  # of a set that is given up already
         if problem != peer.problem:
             self.host.log("warning", "cannot link", address=peer.address, cause=problem)
         peer.problem = problem
         peer.dialling = False
-        peer.attempts += 1
-        if peer.link is not None and peer.link.status is LinkStatus.DOWN:
-            peer.link.went_down()
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(peer.attempts, 10))
+        peer.failures += 1
+        for connection in list(self._connections):
+            if connection.dialled_for is peer and connection.attempt == attempt:
+                if connection.link is not None:
+                    connection.link.went_down()
+                connection.close()
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
         self._dial_soon(peer, pause_s * self.host.random.uniform(0.5, 1.0))
 
     # ---- connections ---------------------------------------------------------------------
@@ -243,7 +256,7 @@ class Links:
             return  # no longer wanted
         if error.cause == "duplicate":
             peer.link = self.links.get(error.node_id or connection.peer_id(), peer.link)
-        self._dial_failed(peer, error.problem)
+        self._dial_failed(peer, connection.attempt, error.problem)
 
     def _opened(self, connection: Connection) -> None:
         """The greeting is over: the connection becomes a lane of the neighbour's link."""
@@ -313,7 +326,7 @@ class Links:
         link.status = LinkStatus.UP
         link.up_since_s = self.host.now()
         if peer is not None:
-            peer.attempts, peer.problem, peer.dialling = 0, "", False
+            peer.failures, peer.problem, peer.dialling = 0, "", False
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
         self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
@@ -331,11 +344,9 @@ class Links:
         """The channel under `connection` is gone."""
         self._connections.pop(connection, None)
         connection.state = Greeting.CLOSED
-        peer, link = connection.dialled_for, connection.link
-        if link is not None:
-            self._cut(connection, cause)
-        elif peer is not None and peer.dialling:
-            self._dial_failed(peer, cause)
+        self._cut(connection, cause)
+        if connection.dialled_for is not None:
+            self._dial_failed(connection.dialled_for, connection.attempt, cause)
 
     def _cut(self, connection: Connection, cause: str) -> None:
         """A lane is gone, and with it the link."""
@@ -387,8 +398,7 @@ class Links:
 
     def _redial(self, link: Link) -> None:
         for peer in self.peers.values():
-            if peer.link is link or peer.info.peer == link.info.peer:
-                peer.dialling = False
+            if peer.link is link:
                 self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
 
     def remove(self, name: str) -> bool:

@@ -342,9 +342,9 @@ class TopologyGuard:
 
     def _ring_of(self, link: GuardedLink, view: TopologyView) -> tuple[str, ...]:
         ends = self._ends(link)
-        if ends is None or link.peer_opening is None:
+        if ends is None or ends not in view.edges or ends in view.forest:
             return ()
-        return view.ring(ends) if ends in view.edges and ends not in view.forest else ()
+        return view.ring(ends)
 
     def _find_reach(self) -> dict[str, Reach]:
         """Paths over the active links of the forest; for links of ours, as they are here."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 __all__ = ["Engine", "NeverQuiet", "Timer"]
 
-MAX_EVENTS = 5_000_000
+MAX_EVENTS = 400_000
 
 
 class NeverQuiet(AssertionError):

@@ -102,6 +102,19 @@ def guard_with_active_link() -> tuple[TopologyGuard, Recorder]:
     return guard, actions
 
 
+def own_openings(actions: Recorder) -> dict[str, int]:
+    """What guard a announced of its links last."""
+    updates = [parse(payload) for _, payload in actions.sent]
+    own = [
+        announcement
+        for message in updates
+        if isinstance(message, Update)
+        for announcement in message.nodes
+        if announcement.node == A
+    ]
+    return {entry.peer.node_id: entry.opening for entry in own[-1].links}
+
+
 # ---- one link ----
 
 
@@ -171,6 +184,33 @@ def test_an_opening_of_another_birth_does_not_count() -> None:
     assert guard.state("b") is LEARNING
 
 
+def test_nothing_is_reached_over_a_link_that_is_not_active_here() -> None:
+    guard, _, opened = guard_with_a_witness()
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 5, 0),))))
+    assert guard.state("b") is LEARNING  # though both ends have opened it, going by c's word
+    assert set(guard.reach()) == {"c"}
+    guard.message_arrived("b", update(opened))
+    assert set(guard.reach()) == {"b", "c"}
+
+
+def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
+    """A ring that came about in a race, as b sees it before c and d have closed their link."""
+    actions = Recorder()
+    guard = TopologyGuard("b", "1", actions)
+    for name in "ac":
+        guard.link_up(name)
+    for name in "ac":
+        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+    d = NodeKey("d", "1")
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
+    guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
+    guard.message_arrived("a", update(Announcement(d, 1, (LinkEntry(A, 5, 1), LinkEntry(C, 5, 1)))))
+    assert (guard.state("a"), guard.state("c")) == (ACTIVE, ACTIVE)
+    assert guard.loops() == [Loop(("c", "d"), ("c", "b", "a", "d"))]
+    assert guard.is_primary("d", "a")
+    assert not guard.is_primary("d", "c")
+
+
 def test_a_hello_makes_former_openings_void() -> None:
     guard, actions, opened = guard_with_a_witness()
     guard.message_arrived("b", update(opened))
@@ -209,6 +249,36 @@ def test_a_second_hello_of_another_epoch_is_answered() -> None:
     assert actions.calls == ["send b", "send b", "block b "]
     assert parse(actions.sent[-2][1]) == Hello("1", 1)
     assert guard.reach() == {}
+
+
+def test_an_end_adopts_the_opening_of_the_other() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", update(Announcement(B, 9, (LinkEntry(A, 5, 3),))))
+    assert own_openings(actions) == {"b": 3}
+    assert guard.state("b") is ACTIVE
+
+
+def test_a_new_link_is_younger_than_all_that_was_heard_of() -> None:
+    guard, actions = guard_with_active_link()
+    guard.link_up("c")
+    assert actions.last() == Hello("1", 6)  # the link to b was born at 5
+    known = (LinkEntry(A, 5, 1), LinkEntry(NodeKey("x", "1"), 70, 0))
+    guard.message_arrived("b", update(Announcement(B, 2, known)))
+    guard.link_up("d")
+    assert actions.last() == Hello("1", 71)
+
+
+def test_own_links_are_told_last() -> None:
+    """Who sees the link in them knows everything that the other end knows."""
+    guard, actions = guard_with_active_link()
+    guard.link_up("c")
+    guard.message_arrived("c", encode_hello(Hello("1", 5)))
+    told = actions.last()
+    assert isinstance(told, Update)
+    assert [announcement.node for announcement in told.nodes] == [B, A]
 
 
 def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
@@ -277,6 +347,51 @@ def test_a_standby_takes_over_and_stays() -> None:
     assert state(fabric, "da") is ACTIVE
     add(fabric, "bc")  # is back, and is now the youngest
     assert (state(fabric, "da"), state(fabric, "bc")) == (ACTIVE, BLOCKED)
+
+
+def test_break_before_make() -> None:
+    #        d          a─b (5) and a─c (6) are older than d─b (8) and b─c (9), which are open:
+    #      /   \        those must be closed first, at both ends, and one ring after the other
+    #    a ───── b
+    #      \   /
+    #        c
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    for name, epoch in (("b", 5), ("c", 6), ("d", 7)):
+        guard.link_up(name)
+        guard.message_arrived(name, encode_hello(Hello("1", epoch)))
+    sequence = 0
+
+    def say(name: str, *links: tuple[NodeKey, int, int]) -> dict[str, int]:
+        nonlocal sequence
+        sequence += 1
+        node = NodeKey(name, "1")
+        entries = tuple(LinkEntry(*link) for link in links)
+        guard.message_arrived(name, update(Announcement(node, sequence, entries)))
+        return own_openings(actions)
+
+    d = NodeKey("d", "1")
+    say("d", (A, 7, 1), (B, 8, 1))
+    assert guard.state("d") is ACTIVE
+    assert say("b", (A, 5, 0), (C, 9, 1), (d, 8, 1)) == {"b": 0, "c": 0, "d": 1}
+    assert say("c", (A, 6, 0), (B, 9, 1)) == {"b": 0, "c": 0, "d": 1}
+    assert say("b", (A, 5, 0), (C, 9, 1), (d, 8, 0)) == {"b": 0, "c": 0, "d": 1}
+    assert say("d", (A, 7, 1), (B, 8, 0)) == {"b": 1, "c": 0, "d": 1}
+    assert say("c", (A, 6, 0), (B, 9, 0)) == {"b": 1, "c": 0, "d": 1}
+    assert say("b", (A, 5, 0), (C, 9, 0), (d, 8, 0)) == {"b": 1, "c": 1, "d": 1}
+
+
+def test_what_is_closed_now_keeps_nothing_else_closed() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.link_up("c")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("c", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 9, 0), LinkEntry(B, 7, 1)))))
+    assert own_openings(actions) == {"b": 0, "c": 1}  # c has not opened its end yet
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 0), LinkEntry(C, 7, 1)))))
+    assert own_openings(actions) == {"b": 1, "c": 0}
 
 
 def test_two_rings_that_share_links_lose_one_link_each() -> None:

@@ -1,0 +1,24 @@
+"""Every cooperation algorithm that Isthmus brings passes the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.cooperation.registry import load
+from isthmus.sim.check import SCENARIOS, TOPOLOGIES, check_algorithm, check_scenario
+
+ALGORITHMS = ("pf", "sf")
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_scenario(algorithm: str, topology: str, scenario: str) -> None:
+    for seed in (0, 1):
+        check_scenario(load(algorithm), scenario, topology, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_suite(algorithm: str) -> None:
+    check_algorithm(load(algorithm), seeds=range(10), schedules=150)

@@ -1,0 +1,168 @@
+"""The simulated fabric: the same seed, the same run; faults do what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from isthmus.exchange.links import LinkSettings
+from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
+from isthmus.sim.invariants import Violation, check_inter_subscriptions, check_topology, largest
+from isthmus.sim.replay import main as replay
+from isthmus.sim.schedule import PROFILES
+from isthmus.sim.soak import main as soak_main
+
+TRACE = (
+    "import hashlib; from isthmus.sim.run import _Run; from isthmus.sim.schedule import generate\n"
+    "for seed in (3, 5):\n"
+    "    run = _Run(generate(seed, 'churn'), 'sf', None, None, trace=True)\n"
+    "    run.run()\n"
+    "    print(hashlib.sha256(run.fabric.trace.text().encode()).hexdigest())\n"
+)
+
+
+def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
+    """Also with other hashes of strings: nothing depends on the order of a set."""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", TRACE],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        ).stdout
+        for hash_seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+
+
+def test_another_seed_gives_another_schedule() -> None:
+    assert generate(1, "chaos") == generate(1, "chaos")
+    assert generate(1, "chaos").actions != generate(2, "chaos").actions
+
+
+def test_every_profile_is_drawn() -> None:
+    assert {generate(seed).profile for seed in range(30)} == set(PROFILES)
+
+
+def two_nodes(**link: float) -> SimFabric:
+    fabric = SimFabric(seed=2, algorithm="sf", link=LinkSettings(**link))  # type: ignore[arg-type]
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b)
+    b.client("s").subscribe("t/#")
+    a.client("p")
+    fabric.settle()
+    return fabric
+
+
+def test_a_message_crosses_a_link() -> None:
+    fabric = two_nodes()
+    fabric.nodes["a"].clients["p"].publish("t/1", b"x", qos=1)
+    fabric.settle()
+    assert fabric.nodes["b"].clients["s"].payloads() == [b"x"]
+
+
+def test_a_dead_peer_is_noticed_within_the_configured_time() -> None:
+    fabric = two_nodes(dead_after_s=1.5, hold_s=1000.0)
+    a, b = fabric.nodes["a"], fabric.nodes["b"]
+    fabric.partition([a], [b])
+    fabric.run(1.0)
+    assert fabric.active_links() == {"a": {"b"}, "b": {"a"}}
+    fabric.run(1.5)
+    assert fabric.active_links() == {"a": set(), "b": set()}
+
+
+def test_a_neighbour_is_let_go_when_its_hold_time_is_over() -> None:
+    fabric = two_nodes(hold_s=10.0)
+    a, b = fabric.nodes["a"], fabric.nodes["b"]
+    fabric.crash(b)
+    fabric.run(9.0)
+    assert "b" in a.exchange.links.links
+    fabric.run(2.0)
+    assert "b" not in a.exchange.links.links
+
+
+def test_interest_of_an_absent_client_survives_a_crash_with_a_state_dir() -> None:
+    fabric = SimFabric(seed=3, algorithm="sf")
+    a, b = fabric.node("a"), fabric.node("b", state_dir=True)
+    fabric.link(a, b)
+    away = b.client("away", clean_start=False, session_expiry_s=10_000)
+    away.subscribe("t", qos=1)
+    publisher = a.client("p")
+    fabric.settle()
+    away.disconnect()
+    fabric.settle()
+    fabric.crash(b)
+    fabric.run(1.0)
+    fabric.restart(b)
+    fabric.settle()
+    publisher.publish("t", b"x", qos=1)
+    fabric.settle()
+    away.connect()
+    fabric.settle()
+    assert away.payloads() == [b"x"]
+
+
+def test_a_slow_link_holds_publishers_back_instead_of_dropping() -> None:
+    """QoS 1 applies back-pressure; nothing is lost and the queue stays near its limit."""
+    fabric = SimFabric(seed=4, algorithm="pf", link=LinkSettings(queue_bytes=4_000, qos=1))
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, bytes_per_s=20_000)
+    subscriber, publisher = b.client("s"), a.client("p")
+    subscriber.subscribe("t")
+    fabric.settle()
+    payloads = [b"%03d" % number + bytes(500) for number in range(100)]
+    largest_queue = 0
+    for payload in payloads:
+        publisher.publish("t", payload, qos=1)
+        fabric.run(0.002)
+        link = a.exchange.links.links["b"]
+        largest_queue = max(largest_queue, link.unacked_bytes())
+    fabric.settle()
+    assert subscriber.payloads() == payloads
+    assert a.exchange.counters["publishers_held"] > 0
+    assert largest_queue < 6_000
+
+
+def test_the_invariants_can_fail() -> None:
+    fabric = two_nodes()
+    a = fabric.nodes["a"]
+    neighbor = a.algorithm._neighbors[a.exchange.links.links["b"].info]  # type: ignore[attr-defined]
+    neighbor.received["stale"] = None
+    with pytest.raises(Violation, match=r"a has \['stale', 't/#'\]"):
+        check_inter_subscriptions(fabric)
+    a.exchange.links.links["b"].active = False
+    with pytest.raises(Violation, match="active at b alone"):
+        check_topology(fabric)
+
+
+def test_largest_filters() -> None:
+    assert largest(["a/b", "a/+", "a/#", "b", "b"]) == {"a/#", "b"}
+
+
+def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schedule = generate(1, "outages")
+    with pytest.raises(ScheduleFailed, match="--algorithm none --profile outages --seed 1"):
+        run_schedule(schedule, "none")
+    assert len(schedule.actions) > 10
+    assert [action.kind for action in shrink(schedule, "none").actions] == ["publish"]
+    assert replay(["--algorithm", "none", "--profile", "outages", "--seed", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAILED: " in printed
+    assert "client publish" in printed
+    assert replay(["--algorithm", "pf", "--profile", "outages", "--seed", "1"]) == 0
+
+
+def test_soak_counts_and_names_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--profile", "outages", "--schedules", "3", "--seed", "1"]
+    assert soak_main([*arguments, "--algorithm", "none"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAILED --algorithm none --profile outages --seed 1" in printed
+    assert "3 schedules" in printed
+    assert soak_main([*arguments, "--algorithm", "pf"]) == 0
+    assert " 0 failures" in capsys.readouterr().out

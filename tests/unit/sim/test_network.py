@@ -1,0 +1,226 @@
+"""Virtual connections: order, breaking, partitions, and the contract of `Channel`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from isthmus.exchange.connection import Connection
+from isthmus.exchange.host import Channel
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
+from isthmus.sim.engine import Engine
+from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, SimChannel, Wire
+from isthmus.sim.trace import Trace
+
+PACKET = encode(Publish("a", b"payload"), 5)
+
+
+class End:
+    """An endpoint that records what it is told; the connection is only a token."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.channel: SimChannel | None = None
+        self.data = b""
+        self.chunks = 0
+        self.lost_for: list[str] = []
+        self.in_call = False
+
+    def accepted(self, channel: Channel) -> Connection:
+        assert isinstance(channel, SimChannel)
+        self.channel = channel
+        return cast(Connection, self)
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        assert not self.in_call
+        self.data += data
+        self.chunks += 1
+
+    def lost(self, connection: Connection, cause: str) -> None:
+        assert not self.in_call
+        self.lost_for.append(cause)
+
+    def do(self, call: Callable[[], None]) -> None:
+        """A call of the exchange's, from within which nothing may be called back."""
+        self.in_call = True
+        call()
+        self.in_call = False
+
+
+class Pair:
+    def __init__(self, seed: int = 1, wire: Wire | None = None) -> None:
+        self.engine = Engine(seed)
+        trace = Trace(self.engine, on=False)
+        self.network = Network(self.engine, trace, wire or Wire(delay_s=0.1))
+        self.a, self.b = End("a"), End("b")
+        self.failed: list[str] = []
+        self.network.listen(self.b)
+
+    def dial(self) -> None:
+        self.network.dial(self.a, "b:1", self.a.accepted, self.failed.append)
+
+    def open(self) -> tuple[SimChannel, SimChannel]:
+        self.dial()
+        self.engine.run_until(self.engine.now_s + 1.0)
+        assert self.a.channel is not None
+        assert self.b.channel is not None
+        return self.a.channel, self.b.channel
+
+    def run(self, seconds: float) -> None:
+        self.engine.run_until(self.engine.now_s + seconds)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_arrive_in_order_however_they_are_cut(seed: int) -> None:
+    pair = Pair(seed)
+    here, _ = pair.open()
+    for number in range(50):
+        here.write(encode(Publish("a", b"%d" % number), 5))
+        pair.run(0.01)
+    pair.run(1.0)
+    assert pair.b.data == b"".join(encode(Publish("a", b"%d" % n), 5) for n in range(50))
+
+
+def test_some_chunks_are_cut() -> None:
+    pair = Pair()
+    here, _ = pair.open()
+    for _ in range(100):
+        here.write(PACKET)
+    pair.run(1.0)
+    assert pair.b.chunks > 100
+
+
+def test_bandwidth_delays() -> None:
+    pair = Pair(wire=Wire(delay_s=0.1, bytes_per_s=len(PACKET)))
+    here, _ = pair.open()
+    here.write(PACKET)
+    here.write(PACKET)
+    pair.run(1.5)
+    assert pair.b.data == PACKET
+    pair.run(1.0)
+    assert pair.b.data == PACKET * 2
+
+
+def test_close_delivers_what_was_written_and_tells_both_ends_once() -> None:
+    pair = Pair()
+    here, there = pair.open()
+    here.write(PACKET)
+    pair.a.do(here.close)
+    there.close()
+    pair.run(5.0)
+    assert len(pair.a.lost_for) == len(pair.b.lost_for) == 1
+
+
+def test_close_is_heard_after_the_data() -> None:
+    pair = Pair()
+    here, _ = pair.open()
+    here.write(PACKET)
+    pair.a.do(here.close)
+    pair.run(1.0)
+    assert pair.b.data == PACKET
+    assert (pair.a.lost_for, pair.b.lost_for) == (["closed here"], ["closed by the other end"])
+
+
+def test_abort_drops_what_is_on_its_way() -> None:
+    pair = Pair()
+    here, _ = pair.open()
+    here.write(PACKET)
+    pair.a.do(here.abort)
+    pair.run(1.0)
+    assert pair.b.data == b""
+    assert len(pair.b.lost_for) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_break_delivers_a_prefix_at_most(seed: int) -> None:
+    pair = Pair(seed)
+    here, _ = pair.open()
+    here.write(PACKET)
+    assert pair.network.break_connections("a", "b") == 1
+    here.write(PACKET)
+    pair.run(1.0)
+    assert PACKET.startswith(pair.b.data)
+    assert pair.b.data != PACKET
+    assert pair.a.lost_for == pair.b.lost_for == ["connection broken"]
+
+
+def test_a_partition_stalls_and_nobody_is_told() -> None:
+    pair = Pair()
+    here, there = pair.open()
+    here.write(PACKET)
+    pair.network.partition([("a", "b")])
+    there.write(PACKET)
+    here.write(PACKET)
+    pair.run(100.0)
+    assert (pair.a.data, pair.b.data, pair.a.lost_for) == (b"", b"", [])
+    pair.network.heal()
+    pair.run(2.0)
+    assert (pair.a.data, pair.b.data) == (PACKET, PACKET * 2)
+
+
+def test_who_gave_up_during_a_partition_answers_with_a_reset() -> None:
+    pair = Pair()
+    here, there = pair.open()
+    pair.network.partition([("a", "b")])
+    there.write(PACKET)
+    here.abort()
+    pair.run(1.0)
+    assert pair.b.lost_for == []
+    pair.network.heal()
+    pair.run(2.0)
+    assert len(pair.b.lost_for) == 1
+    assert pair.a.data == b""
+
+
+def test_dialling_over_a_partition_times_out() -> None:
+    pair = Pair()
+    pair.network.partition([("a", "b")])
+    pair.dial()
+    pair.run(CONNECT_TIMEOUT_S + 0.05)
+    assert pair.failed == []
+    pair.run(0.1)
+    assert pair.failed == ["timed out"]
+
+
+def test_dialling_where_nobody_listens_is_refused() -> None:
+    pair = Pair()
+    pair.network.stop_listening("b")
+    pair.dial()
+    pair.run(1.0)
+    assert pair.failed == ["connection refused"]
+
+
+def test_a_killed_process_is_noticed_and_hears_nothing() -> None:
+    pair = Pair()
+    _, there = pair.open()
+    pair.b.alive = False
+    pair.network.endpoint_gone(pair.b, silent=False)
+    there.write(PACKET)
+    pair.run(1.0)
+    assert pair.a.lost_for == ["closed by the other end"]
+    assert pair.b.lost_for == []
+
+
+def test_a_vanished_machine_is_silent_until_it_is_back() -> None:
+    pair = Pair()
+    here, _ = pair.open()
+    pair.b.alive = False
+    pair.network.endpoint_gone(pair.b, silent=True)
+    here.write(PACKET)
+    pair.run(100.0)
+    assert pair.a.lost_for == []
+    pair.network.off.clear()
+    here.write(PACKET)
+    pair.run(1.0)
+    assert pair.a.lost_for == ["reset by the other end"]
+
+
+def test_packets_are_counted_by_type() -> None:
+    pair = Pair()
+    here, _ = pair.open()
+    here.write(PACKET + encode(Publish("$isthmus/x", b""), 5) + b"\xc0\x00")
+    assert pair.network.counts["a", "b"] == {"PUBLISH": 1, "CONTROL": 1, "PINGREQ": 1}
