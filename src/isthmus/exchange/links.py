@@ -254,6 +254,8 @@ class Links:
             return
         if self.peers.get(peer.address) is not peer:
             return  # no longer wanted
+        # Whom we dial we want, also if it was removed before; both ends may be waiting for that.
+        self.removed.discard(error.node_id)
         if error.cause == "duplicate":
             peer.link = self.links.get(error.node_id or connection.peer_id(), peer.link)
         self._dial_failed(peer, connection.attempt, error.problem)
