@@ -57,7 +57,7 @@ def until_refused(fabric: NodeFabric, name: str, cause: str) -> None:
 def test_the_same_secret_joins(tmp_path: Path) -> None:
     file = tmp_path / "fabric.secret"
     file.write_text(SECRET + "\n")
-    secrets = {"a": {"secret": SECRET}, "b": {"secret_file": file}}
+    secrets: dict[str, Any] = {"a": {"secret": SECRET}, "b": {"secret_file": file}}
     with NodeFabric(tmp_path, [("a", "b")], links_of=secrets, link={"sessions": 2}) as fabric:
         assert fabric.link("b", "a")["status"] == "active"
         # Neither the secret nor anything made of it alone crosses the wire.

@@ -53,7 +53,7 @@ class GuardedLink:
     """None until the neighbour's own announcement of this link came over it."""
     state: LinkState = LinkState.LEARNING
     ring: tuple[str, ...] = ()
-    """Why it is BLOCKED, as far as that was told."""
+    """Why it was BLOCKED last, as far as that was told."""
     _used: int = 0
     _active: int = 0
 
@@ -124,7 +124,6 @@ class GuardedLink:
             return False
         self._active = self._agreed()
         self.state = LinkState.ACTIVE
-        self.ring = ()
         return True
 
     def _agreed(self) -> int:

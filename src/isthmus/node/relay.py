@@ -252,7 +252,9 @@ class ClientSession(Session):
                         begin = stop
                     elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
                         exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
-                    elif route.neighbors or head & 0x01:
+                    elif (
+                        route.neighbors or head & 0x01 or (head & 0x06 and exchange.recovery.active)
+                    ):
                         self._to_fabric(data[start:stop], topic)
                     publishes += 1
                 else:

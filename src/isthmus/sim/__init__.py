@@ -5,7 +5,6 @@ from isthmus.sim.fabric import SimFabric
 from isthmus.sim.network import Wire
 from isthmus.sim.run import ScheduleFailed, run_schedule, shrink
 from isthmus.sim.schedule import generate
-from isthmus.sim.soak import soak
 
 __all__ = [
     "AlgorithmFailed",
@@ -16,5 +15,4 @@ __all__ = [
     "generate",
     "run_schedule",
     "shrink",
-    "soak",
 ]

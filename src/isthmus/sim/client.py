@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.exchange.clients import Client
+from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.message import from_publish
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -318,9 +319,7 @@ class ClientConnection:
                 return
             self._node.published(packet)
             self._to_broker(at_broker)
-            topic = packet.topic.encode()
-            message = from_publish(frame, self._level, topic, self._node.name, self._engine.now_s)
-            exchange.client_publish(message, self._hold)
+            self._to_fabric(exchange, packet, frame)
 
         def at_broker() -> None:
             self._node.broker.publish(packet)
@@ -331,6 +330,16 @@ class ClientConnection:
                 )
 
         self._to_node(at_node)
+
+    def _to_fabric(self, exchange: Exchange, packet: Publish, frame: bytes) -> None:
+        """As the node's relay does: plain messages go the short way, unrouted ones nowhere."""
+        topic = packet.topic.encode()
+        route = exchange.client_routes[topic]
+        if route.neighbors and not packet.qos and not packet.retain:
+            exchange.publish_plain(topic, packet.payload, route)
+        elif route.neighbors or packet.retain or (packet.qos and exchange.recovery.active):
+            message = from_publish(frame, self._level, topic, self._node.name, self._engine.now_s)
+            exchange.client_publish(message, self._hold)
 
     def disconnect(self) -> None:
         def at_node() -> None:

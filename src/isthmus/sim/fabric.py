@@ -25,6 +25,7 @@ from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.links import LONGEST_PAUSE_S, LinkSettings
+from isthmus.exchange.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
@@ -217,8 +218,18 @@ class SimFabric:
             self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             if not self._all_up():
                 self.engine.run_until_quiet(noticed_s + 4 * delay_s, limit_s)
+            if self._recovering():
+                self.run(RECOVERY_S)
+                self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             return
         self.engine.run_until_quiet(quiet_s, limit_s)
+
+    def _recovering(self) -> bool:
+        """Whether a node still waits for neighbours of its last life."""
+        return any(
+            node.host is not None and node.host.exchange.recovery.active
+            for node in self.nodes.values()
+        )
 
     def _all_up(self) -> bool:
         """Whether no link waits to be made, and no end of one waits to be noticed."""

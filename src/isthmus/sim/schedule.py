@@ -1,9 +1,10 @@
 """Random schedules: who does what when, from one seed.
 
-A schedule is plain data, so that a failing one can be printed, made smaller and run again.  Three
+A schedule is plain data, so that a failing one can be printed, made smaller and run again.  Four
 profiles, in order of what they allow and so of how much can be asked of the outcome:
 
 `outages`  a tree that stays; connections break, partitions come and go within the hold time
+`kills`    a tree that stays; nodes without clients of their own are killed and come back soon
 `churn`    links are added and removed anywhere, rings included, clients come and go
 `chaos`    nodes and brokers crash, vanish, stop and come back as well
 """
@@ -16,9 +17,11 @@ from typing import Final
 
 from isthmus.exchange.links import LinkSettings
 
-__all__ = ["PROFILES", "TOPICS", "Action", "ClientSpec", "NodeSpec", "Schedule", "generate"]
+__all__ = ["PROFILES", "STEADY", "TOPICS", "Action", "ClientSpec", "NodeSpec", "Schedule", "generate"]
 
-PROFILES: Final = ("outages", "churn", "chaos")
+PROFILES: Final = ("outages", "kills", "churn", "chaos")
+STEADY: Final = ("outages", "kills")
+"""Profiles in which subscribers and configured links stay."""
 TOPICS: Final = ("t/a", "t/b", "t/a/x", "u/a", "u")
 FILTERS: Final = (
     "t/a",
@@ -110,7 +113,13 @@ class _Generator:
         self.profile = profile
         self.rng = rng
         count = rng.choice((2, 3, 3, 4, 4, 5, 6))
+        if profile == "kills":
+            count = rng.choice((3, 4, 5, 6))
         self.names = [f"n{index}" for index in range(count)]
+        transit = rng.sample(self.names, rng.randint(1, count - 2)) if profile == "kills" else []
+        self.transit = sorted(transit)
+        self.homes = [name for name in self.names if name not in transit]
+        """Where clients are."""
         self.actions: list[Action] = []
         self.now_s = 0.0
         self.payloads = 0
@@ -118,7 +127,7 @@ class _Generator:
     def schedule(self) -> Schedule:
         rng = self.rng
         crashes = self.profile == "chaos"
-        hold_s = 60.0 if self.profile == "outages" else rng.choice((1.0, 6.0, 60.0))
+        hold_s = 60.0 if self.profile in STEADY else rng.choice((1.0, 6.0, 60.0))
         base = Schedule(
             self.seed,
             self.profile,
@@ -144,6 +153,8 @@ class _Generator:
 
     def _kinds(self) -> dict[str, int]:
         kinds = {"publish": 12, "break": 2, "partition": 2}
+        if self.profile == "kills":
+            return {"publish": 12, "break": 1, "kill": 3}
         if self.profile != "outages":
             kinds |= {"link": 4, "unlink": 3, "subscribe": 5, "unsubscribe": 3, "retain": 3}
             kinds |= {"leave": 2, "vanish": 2, "connect": 4}
@@ -178,11 +189,11 @@ class _Generator:
     def _client(self, client_id: str) -> ClientSpec:
         rng = self.rng
         filters = tuple(rng.sample(FILTERS, rng.randint(0, 3)))
-        if self.profile == "outages":
+        if self.profile in STEADY:
             filters = tuple(rng.sample(FILTERS[:-1], rng.randint(1, 3)))
         return ClientSpec(
             client_id,
-            rng.choice(self.names),
+            rng.choice(self.homes),
             level=rng.choice((4, 5)),
             session_expiry_s=rng.choice((0, 0, 3, 0xFFFF_FFFF)),
             will_topic=f"w/{client_id}" if rng.random() < 0.4 else "",
@@ -262,6 +273,11 @@ class _Generator:
         side = rng.sample(self.names, rng.randint(1, len(self.names) - 1))
         self._add("partition", *sorted(side))
         self._add("heal", after_s=rng.choice((0.3, 2.0, 4.0, 5.0, 9.0)) * rng.uniform(0.5, 1.5))
+
+    def _do_kill(self) -> None:
+        node = self.rng.choice(self.transit)
+        self._add("crash", node, self.rng.choice(("told", "silent")))
+        self._add("restart", node, after_s=self.rng.choice((0.0, 0.3, 3.0)))
 
     def _do_crash(self) -> None:
         rng = self.rng

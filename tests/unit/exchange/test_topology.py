@@ -60,16 +60,18 @@ def state(fabric: Fabric, ends: str) -> LinkState:
 
 
 class Recorder:
-    """Actions as a list; `on_activate` may call the guard."""
+    """Actions as a list; `on_activate` and `on_send` may call the guard."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.calls: list[str] = []
         self.on_activate: Callable[[], None] = lambda: None
+        self.on_send: Callable[[], None] = lambda: None
 
     def send(self, neighbor: str, payload: bytes) -> None:
         self.sent.append((neighbor, payload))
         self.calls.append(f"send {neighbor}")
+        self.on_send()
 
     def activate(self, neighbor: str) -> None:
         self.calls.append(f"activate {neighbor}")
@@ -159,8 +161,9 @@ def test_a_link_of_an_earlier_session_is_not_believed() -> None:
 
 def test_an_opening_counts_only_over_the_link_itself() -> None:
     """a knows from c that b opened; what b sent over the link before may still be on its way."""
-    guard, _, opened = guard_with_a_witness()
+    guard, actions, opened = guard_with_a_witness()
     assert (guard.state("b"), guard.state("c")) == (LEARNING, ACTIVE)
+    assert own_openings(actions) == {"b": 0, "c": 1}
     guard.message_arrived("b", update(opened))
     assert guard.state("b") is ACTIVE
 
@@ -203,12 +206,33 @@ def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
         guard.message_arrived(name, encode_hello(Hello("1", 5)))
     d = NodeKey("d", "1")
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
-    guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
-    guard.message_arrived("a", update(Announcement(d, 1, (LinkEntry(A, 5, 1), LinkEntry(C, 5, 1)))))
+    guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 7, 1)))))
+    guard.message_arrived("a", update(Announcement(d, 1, (LinkEntry(A, 7, 1), LinkEntry(C, 5, 1)))))
     assert (guard.state("a"), guard.state("c")) == (ACTIVE, ACTIVE)
-    assert guard.loops() == [Loop(("c", "d"), ("c", "b", "a", "d"))]
-    assert guard.is_primary("d", "a")
-    assert not guard.is_primary("d", "c")
+    assert guard.loops() == [Loop(("a", "d"), ("a", "b", "c", "d"))]
+    assert guard.is_primary("d", "c")
+    assert not guard.is_primary("d", "a")
+
+
+def test_an_opening_is_never_used_twice() -> None:
+    """b's 1 is the answer to a's first opening, of which b does not know yet that it is over."""
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("c")
+    guard.link_up("b")
+    guard.message_arrived("c", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 5, 1), LinkEntry(B, 7, 1)))))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 9, 0),))))
+    assert own_openings(actions) == {"b": 1, "c": 1}
+    guard.message_arrived("c", update(Announcement(B, 3, (LinkEntry(A, 9, 1), LinkEntry(C, 7, 1)))))
+    assert own_openings(actions) == {"b": 0, "c": 1}  # c─b has come up: a─b closes a ring
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 9, 1),))))
+    guard.message_arrived("c", update(Announcement(C, 2, (LinkEntry(A, 5, 1),))))
+    assert own_openings(actions) == {"b": 2, "c": 1}  # c─b is gone again
+    assert guard.state("b") is not ACTIVE
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 9, 2),))))
+    assert guard.state("b") is ACTIVE
 
 
 def test_a_hello_makes_former_openings_void() -> None:
@@ -262,9 +286,12 @@ def test_an_end_adopts_the_opening_of_the_other() -> None:
 
 
 def test_a_new_link_is_younger_than_all_that_was_heard_of() -> None:
-    guard, actions = guard_with_active_link()
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.link_up("c")
-    assert actions.last() == Hello("1", 6)  # the link to b was born at 5
+    assert actions.last() == Hello("1", 6)
     known = (LinkEntry(A, 5, 1), LinkEntry(NodeKey("x", "1"), 70, 0))
     guard.message_arrived("b", update(Announcement(B, 2, known)))
     guard.link_up("d")
@@ -288,6 +315,13 @@ def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 1, 1),))))
     assert guard.state("b") is LEARNING
     assert actions.calls == ["send b"]
+    guard, _ = guard_with_active_link()
+    x = NodeKey("x", "1")
+    known = (LinkEntry(A, 5, 1), LinkEntry(x, 3, 1))
+    guard.message_arrived("b", update(Announcement(B, 2, known)))
+    guard.link_up("c")
+    guard.message_arrived("c", update(Announcement(x, 1, (LinkEntry(B, 3, 1),))))
+    assert "x" not in guard.reach()
 
 
 def test_messages_of_links_that_are_down_are_ignored() -> None:
@@ -305,6 +339,7 @@ def test_an_action_may_call_the_guard() -> None:
     def give_up_b_for_d() -> None:
         guard.link_down("b")
         guard.link_up("d")
+        actions.calls.append("has given up b")
 
     actions.on_activate = give_up_b_for_d
     guard.link_up("b")
@@ -314,8 +349,18 @@ def test_an_action_may_call_the_guard() -> None:
     actions.calls.clear()
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
     assert guard.state("b") is LinkState.DOWN
-    # First what had been decided, then what follows from the two calls.
-    assert actions.calls == ["send b", "send c", "activate b", "send c", "send d"]
+    # What follows from the two calls comes after the action that made them.
+    decided = ["send b", "send c", "activate b", "has given up b"]
+    assert actions.calls == [*decided, "send c", "send d"]
+
+
+def test_nothing_is_done_on_a_link_that_an_action_gave_up() -> None:
+    guard, actions, _ = guard_with_a_witness()
+    actions.calls.clear()
+    actions.on_send = lambda: guard.link_down("c")
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 1),))))
+    assert "send b" in actions.calls
+    assert "send c" not in actions.calls
 
 
 # ---- rings ----
