@@ -95,6 +95,13 @@ class LinkTap:
         self._open = False
         self._break()
 
+    def break_one(self) -> None:
+        """Break one of the connections; others, and new ones, are let through."""
+        with self._lock:
+            one = next(iter(self._sockets))
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
     def mend(self) -> None:
         self._open = True
 

@@ -6,6 +6,7 @@ topology guard is the real one, since a link must be agreed on before an algorit
 
 from __future__ import annotations
 
+import time
 from typing import Self
 
 from isthmus.exchange.hello import Hello, write_connect
@@ -21,10 +22,13 @@ TOPOLOGY = "$isthmus/topology"
 class RawNeighbor:
     """One lane to the node that listens for links on `port`."""
 
-    def __init__(self, port: int, hello: Hello, *, nonce: bytes = b"") -> None:
+    def __init__(
+        self, port: int, hello: Hello, *, nonce: bytes = b"", patience_s: float = 10
+    ) -> None:
         self.raw = RawClient(port)
         self.hello = hello
         self.node_id = ""
+        self._patience_s = patience_s
         self._guard = TopologyGuard(hello.node_id, hello.incarnation, self)
         self.raw.send(write_connect(hello, 3, nonce))
 
@@ -57,7 +61,10 @@ class RawNeighbor:
 
     def receive(self) -> Packet | None:
         """The next packet that is not about keeping the link up; None at the end of the stream."""
+        deadline_s = time.monotonic() + self._patience_s
         while True:
+            # Each read has a deadline, but pings come for ever.
+            assert time.monotonic() < deadline_s, "only pings"
             packet = self.raw.receive()
             if isinstance(packet, PingReq):
                 self.raw.send(PingResp())

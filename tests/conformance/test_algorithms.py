@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.registry import load
-from isthmus.sim.check import SCENARIOS, TOPOLOGIES, check_algorithm, check_scenario
+from isthmus.sim.check import TOPOLOGIES, check_algorithm, check_scenario
+from isthmus.sim.scenarios import SCENARIOS
 
 ALGORITHMS = ("pf", "sf")
 
@@ -15,7 +16,7 @@ ALGORITHMS = ("pf", "sf")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_scenario(algorithm: str, topology: str, scenario: str) -> None:
     for seed in (0, 1):
-        check_scenario(load(algorithm), scenario, topology, seed)
+        check_scenario(load(algorithm), scenario, topology, seed=seed)
 
 
 @pytest.mark.slow

@@ -229,4 +229,4 @@ def run(folder: Path, faults: list[Fault], algorithm: str = "sf") -> list[Accoun
 
 
 def test_kill_short(tmp_path: Path) -> None:
-    accounts = run(tmp_path, [HUB, EGRESS, EGRESS_BROKER, INGRESS, INGRESS_BROKER])
+    run(tmp_path, [TRANSIT, HUB, EGRESS, EGRESS_BROKER, INGRESS, INGRESS_BROKER])

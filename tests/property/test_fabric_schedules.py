@@ -1,4 +1,4 @@
-"""Random schedules of joins, leaves, faults and messages keep every promise (see `isthmus.sim.run`)."""
+"""Random schedules of joins, leaves, faults and messages keep what `isthmus.sim.run` promises."""
 
 from __future__ import annotations
 

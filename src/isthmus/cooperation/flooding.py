@@ -21,6 +21,8 @@ from isthmus.cooperation.api import (
     SessionInfo,
     SessionKind,
 )
+from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.primitives import PacketType
 
 __all__ = ["PublicationFlooding"]
 
@@ -39,6 +41,16 @@ class PublicationFlooding(CooperationAlgorithm):
             return Route()
         others = tuple(neighbor for neighbor in self._neighbors if neighbor is not arrived_on)
         return Route(others, to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
+
+    def mqtt_message_arrived(
+        self, session: SessionInfo, packet_type: PacketType, message: bytes
+    ) -> bool:
+        if session.kind is SessionKind.NEIGHBOR:
+            raise RemoteProtocolError(
+                f"neighbour {session.peer} sends {packet_type.name}; publication flooding has no "
+                "control packets"
+            )
+        return True
 
     def on_session_established(self, session: SessionInfo) -> None:
         if session.kind is SessionKind.NEIGHBOR and session not in self._neighbors:

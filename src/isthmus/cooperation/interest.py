@@ -49,7 +49,6 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.covering import normal_form
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.filter_index import FilterIndex
-from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packets import (
     Publish,
     SubAck,
@@ -66,8 +65,6 @@ __all__ = ["SYNC_BEGIN", "SYNC_END", "SYNC_TOPIC", "SubscriptionFlooding"]
 SYNC_TOPIC: Final = "$isthmus/sf/sync"
 SYNC_BEGIN: Final = b"begin"
 SYNC_END: Final = b"end"
-
-_CONTROL_TOPICS: Final = b"$isthmus/sf/"
 
 _LOCAL: Final = SessionInfo(-1, SessionKind.LOCAL_BROKER, "local clients")
 """Stands for all local clients in the index; never leaves this module."""
@@ -115,9 +112,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 self._inter_unsubscribed(session, message)
             case PacketType.SUBACK | PacketType.UNSUBACK:
                 self._acknowledged(session, message)
-            case PacketType.PUBLISH if message.startswith(
-                _CONTROL_TOPICS, body_offset(message, 0) + 2
-            ):
+            case PacketType.PUBLISH:
                 self._control(session, message)
         return True
 

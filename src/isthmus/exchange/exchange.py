@@ -58,6 +58,7 @@ TOPOLOGY_TOPIC = "$isthmus/topology"
 
 _ACKS = frozenset((0x40, 0x50, 0x70))
 _PUBREL = 0x62
+_ALGORITHMS_OWN = frozenset((0x82, 0x90, 0xA2, 0xB0))  # SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Exchange:
         self.seen = SeenMessages()
         self.recovery = Recovery(host, self.algorithm.on_neighbors_back, self._recovered)
         self._deferred: list[Callable[[], None]] = []
+        self._in_hand: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._numbers = 0
 
     # ---- life ----------------------------------------------------------------------------
@@ -385,6 +387,8 @@ class Exchange:
             link.acknowledged(lane, head, frame[2] << 8 | frame[3], self.host.now())
         elif head == _PUBREL and len(frame) == 4:
             self._send(link, lane, Incoming.released(frame[2] << 8 | frame[3]))
+        elif head not in _ALGORITHMS_OWN:
+            raise RemoteProtocolError(f"a packet that begins with 0x{head:02x} on a link")
         elif link.active:
             self.counters["control_received"] += 1
             self._tell_algorithm(link, PacketType(head >> 4), frame)
@@ -436,9 +440,10 @@ class Exchange:
             done = _Acknowledge(self, link, lane, incoming, number, qos)
         self.counters["received_from_links"] += 1
         if not self._wanted(message, link):
-            if done is not None:
-                done()
+            self._repeated(message, done)
             return
+        if done is not None and message.number:
+            done = self._take_in_hand(message, done)
         if qos and self.recovery.active:
             self._deferred.append(lambda: self._route_on(link, frame, message, done))
         else:
@@ -476,6 +481,26 @@ class Exchange:
             join = _Join(2, done) if done is not None else None
             self._pass_on(message, Route(route.neighbors), join, key)
             self._pass_on(local, Route((), route.to_local_broker), join, key)
+
+    def _take_in_hand(self, message: Message, done: Callable[[], None]) -> Callable[[], None]:
+        """Note that `message` is on its way, for who sends it again meanwhile."""
+        key = (message.origin, message.number)
+        self._in_hand[key] = [done]
+
+        def safe() -> None:
+            for acknowledge in self._in_hand.pop(key, ()):
+                acknowledge()
+
+        return safe
+
+    def _repeated(self, message: Message, done: Callable[[], None] | None) -> None:
+        """It was here before: acknowledged when that copy is safe, which it may be already."""
+        if done is not None:
+            waiting = self._in_hand.get((message.origin, message.number))
+            if waiting is not None:
+                waiting.append(done)
+            else:
+                done()
 
     def _wanted(self, message: Message, link: Link) -> bool:
         """Whether this is not a message that goes round, or that was here already."""

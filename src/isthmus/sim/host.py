@@ -1,7 +1,7 @@
 """The exchange's surroundings in the simulator: one object per life of a node.
 
-When the life ends, by a stop or a crash, its timers never fire and nothing it asked for is answered;
-the next life is another `SimHost` with the same storage.
+When the life ends, by a stop or a crash, its timers never fire and nothing it asked for is
+answered; the next life is another `SimHost` with the same storage.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
-from isthmus.sim.client import ClientConnection, SimClient
+from isthmus.sim.client import SimClient
+from isthmus.sim.client_connection import ClientConnection
 from isthmus.sim.host import SimHost
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from isthmus.sim.run import ScheduleFailed, run_schedule, shrink
+from isthmus.sim.run import ScheduleFailed, run_schedule
 from isthmus.sim.schedule import PROFILES, generate
+from isthmus.sim.shrink import shrink
 
 __all__ = ["main"]
 

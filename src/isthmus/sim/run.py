@@ -4,8 +4,9 @@ After the last action everything is healed and left to rest.  Then
 
 1.  the active links are a spanning forest of what is linked, with both ends agreeing;
 2.  SF: inter-subscriptions are exactly the definition's, and no client's interest is unknown;
-3.  brokers that are connected hold the same retained messages;
-4.  a message from any node on any topic reaches every matching client exactly once, and nobody else;
+3.  brokers that are connected hold the same retained messages, unless a node or broker that keeps
+    nothing ended, or one did within a second of a retained message;
+4.  a message from any node on any topic reaches every matching client exactly once, nobody else;
 5.  so does the will of a client that vanishes;
 6.  no message was delivered twice: at QoS 0 never, at QoS 1 and 2 unless the subscriber's node or
     a broker ended after it was published;
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.recovery import RECOVERY_S
+from isthmus.exchange.retention import JOURNAL_S
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
@@ -39,7 +41,7 @@ from isthmus.sim.network import Wire
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Action, Schedule
 
-__all__ = ["Outcome", "ScheduleFailed", "run_schedule", "shrink"]
+__all__ = ["Outcome", "ScheduleFailed", "run_schedule"]
 
 LARGE = 1e9
 
@@ -89,46 +91,11 @@ def run_schedule(
     run = _Run(schedule, algorithm, options, settle_s, trace=trace)
     try:
         return run.run()
-    except Exception as error:  # whatever a node raises is a finding  # noqa: BLE001
+    except Exception as error:  # whatever a node raises is a finding
         problem = str(error) if isinstance(error, AssertionError) else f"{error!r}"
         raise ScheduleFailed(
             schedule, run.fabric.algorithm_name, problem, run.fabric.trace.text()
         ) from error
-
-
-def shrink(
-    schedule: Schedule,
-    algorithm: str | AlgorithmFactory = "sf",
-    *,
-    attempts: int = 400,
-) -> Schedule:
-    """A smaller schedule that fails in the same way: actions are left out as long as it does."""
-    wanted = _kind_of_failure(schedule, algorithm)
-    if wanted is None:
-        return schedule
-    size = max(1, len(schedule.actions) // 2)
-    while size and attempts:
-        start = 0
-        while start < len(schedule.actions) and attempts:
-            attempts -= 1
-            actions = schedule.actions[:start] + schedule.actions[start + size :]
-            candidate = replace(schedule, actions=actions)
-            if _kind_of_failure(candidate, algorithm) == wanted:
-                schedule = candidate
-            else:
-                start += size
-        size //= 2
-    return schedule
-
-
-def _kind_of_failure(schedule: Schedule, algorithm: str | AlgorithmFactory) -> str | None:
-    """The problem without names and numbers; None if there is none."""
-    try:
-        run_schedule(schedule, algorithm)
-    except ScheduleFailed as failure:
-        words = failure.problem.split("\n", maxsplit=1)[0].split()
-        return " ".join(word for word in words if word.isalpha() and len(word) > 2)[:60]
-    return None
 
 
 class _Run:
@@ -145,6 +112,8 @@ class _Run:
         self.messages: dict[bytes, _Message] = {}
         self.ends_s: list[float] = []
         """When nodes and brokers ended."""
+        self.retained_s: list[float] = []
+        """When retained messages were published."""
         self.fabric = SimFabric(
             seed=schedule.seed,
             algorithm=algorithm,
@@ -273,6 +242,8 @@ class _Run:
     def _publish(self, client: SimClient, topic: str, qos: int, retain: bool, payload: str) -> bool:
         if not client.publish(topic, payload.encode(), qos=qos, retain=retain):
             return False
+        if retain:
+            self.retained_s.append(self.fabric.now_s)
         if payload:
             self.messages[payload.encode()] = _Message(
                 self.fabric.now_s, client.node.name, client.client_id, topic, qos, retain
@@ -306,8 +277,16 @@ class _Run:
     # ---- promises ------------------------------------------------------------------------
 
     def _retained_converges(self) -> bool:
-        """A node that forgot, or whose broker did, is not asked to know better."""
-        return not self.ends_s
+        """Not asked of nodes and brokers that forget, nor of a journal that was not written yet."""
+        if not self.ends_s:
+            return True
+        return all(
+            spec.state_dir and spec.persistent_broker for spec in self.schedule.nodes
+        ) and not any(
+            retained_s <= end_s < retained_s + 2 * JOURNAL_S
+            for end_s in self.ends_s
+            for retained_s in self.retained_s
+        )
 
     def _matching(self, topic: str, node: str) -> list[SimClient]:
         """The connected clients that want `topic`, wherever they are connected with `node`."""
@@ -356,10 +335,10 @@ class _Run:
         expected: dict[bytes, set[str]] = {}
         for name, probe in self.probes.items():
             for index, topic in enumerate(TOPICS):
-                payload = f"probe {name} {topic}"
-                if not self._publish(probe, topic, index % 3, False, payload):
+                text = f"probe {name} {topic}"
+                if not self._publish(probe, topic, index % 3, False, text):
                     raise Violation(f"{probe.client_id} is not connected although {name} runs")
-                expected[payload.encode()] = {
+                expected[text.encode()] = {
                     client.client_id for client in self._matching(topic, name)
                 }
         fabric.settle()

@@ -17,7 +17,16 @@ from typing import Final
 
 from isthmus.exchange.links import LinkSettings
 
-__all__ = ["PROFILES", "STEADY", "TOPICS", "Action", "ClientSpec", "NodeSpec", "Schedule", "generate"]
+__all__ = [
+    "PROFILES",
+    "STEADY",
+    "TOPICS",
+    "Action",
+    "ClientSpec",
+    "NodeSpec",
+    "Schedule",
+    "generate",
+]
 
 PROFILES: Final = ("outages", "kills", "churn", "chaos")
 STEADY: Final = ("outages", "kills")

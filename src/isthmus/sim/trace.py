@@ -23,7 +23,7 @@ class Trace:
         self.on = on
         self.lines: list[str] = []
         self.accusations: list[str] = []
-        """Where a node found another one at fault; all are honest here, so each is a fault of ours."""
+        """Where a node found another at fault; all are honest here, so each is a fault of ours."""
 
     def accuse(self, who: str, fields: dict[str, object]) -> None:
         self.accusations.append(f"{self._engine.now_s:.4f} {who}: {fields}")

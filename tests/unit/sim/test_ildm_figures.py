@@ -1,8 +1,8 @@
 """ILDM Fig. 6, 7 and 8: the same topology, the same steps, the same messages on the same links.
 
-    I1 ── I2 ── I3 ── I5        C1 at I2, C2 at I3, C3 at I5
-          │
-          I4
+I1 ── I2 ── I3 ── I5        C1 at I2, C2 at I3, C3 at I5
+      │
+      I4
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ TREE = ((1, 2), (2, 3), (2, 4), (3, 5))
 def sent(fabric: SimFabric, packet_type: str) -> Counts:
     """What was sent since the last call of `reset_counts`."""
     return {
-        pair: counts[packet_type]
-        for pair, counts in fabric.counts.items()
-        if counts[packet_type]
+        pair: counts[packet_type] for pair, counts in fabric.counts.items() if counts[packet_type]
     }
 
 
@@ -37,7 +35,8 @@ class Figure:
         for a, b in TREE:
             self.fabric.link(self.nodes[a], self.nodes[b])
         self.clients: dict[int, SimClient] = {
-            number: self.nodes[node].client(f"C{number}") for number, node in ((1, 2), (2, 3), (3, 5))
+            number: self.nodes[node].client(f"C{number}")
+            for number, node in ((1, 2), (2, 3), (3, 5))
         }
         self.rest()
 

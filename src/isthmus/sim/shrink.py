@@ -1,0 +1,46 @@
+"""Makes a failing schedule smaller, so that a person can read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from isthmus.sim.fabric import AlgorithmFactory
+from isthmus.sim.run import ScheduleFailed, run_schedule
+from isthmus.sim.schedule import Schedule
+
+__all__ = ["shrink"]
+
+
+def shrink(
+    schedule: Schedule,
+    algorithm: str | AlgorithmFactory = "sf",
+    *,
+    attempts: int = 400,
+) -> Schedule:
+    """A smaller schedule that fails in the same way: actions are left out as long as it does."""
+    wanted = _kind_of_failure(schedule, algorithm)
+    if wanted is None:
+        return schedule
+    size = max(1, len(schedule.actions) // 2)
+    while size and attempts:
+        start = 0
+        while start < len(schedule.actions) and attempts:
+            attempts -= 1
+            actions = schedule.actions[:start] + schedule.actions[start + size :]
+            candidate = replace(schedule, actions=actions)
+            if _kind_of_failure(candidate, algorithm) == wanted:
+                schedule = candidate
+            else:
+                start += size
+        size //= 2
+    return schedule
+
+
+def _kind_of_failure(schedule: Schedule, algorithm: str | AlgorithmFactory) -> str | None:
+    """The problem without names and numbers; None if there is none."""
+    try:
+        run_schedule(schedule, algorithm)
+    except ScheduleFailed as failure:
+        words = failure.problem.split("\n", maxsplit=1)[0].split()
+        return " ".join(word for word in words if word.isalpha() and len(word) > 2)[:60]
+    return None
