@@ -36,8 +36,14 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus
 from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
-from isthmus.exchange.message import MAX_HOPS, Message, from_link, from_publish
-from isthmus.exchange.plain import PlainMessages
+from isthmus.exchange.message import (
+    MAX_HOPS,
+    Message,
+    from_link,
+    from_publish,
+    plain_to_link,
+)
+from isthmus.exchange.plain import PlainMessage, PlainMessages
 from isthmus.exchange.recovery import Recovery
 from isthmus.exchange.retention import RETAINED_TOPIC, Retention
 from isthmus.exchange.routes import RouteTable
@@ -334,6 +340,7 @@ class Exchange:
 
     def link_up(self, link: Link) -> None:
         self.plain.forget()
+        self.recovery.came(link.info.peer)
         self._by_session[link.info] = link
         self.guard.link_up(link.info.peer)
 
@@ -377,8 +384,7 @@ class Exchange:
         head = frame[0]
         if head & 0xF0 == 0x30:
             if found := self.plain.find(link.info, frame):
-                self.counters["received_from_links"] += 1
-                self._pass_on(*found, None, link.info.peer)
+                self._plain_arrived(found, link.info.peer)
             elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
                 self._control_arrived(link, lane, frame)
             else:
@@ -395,6 +401,19 @@ class Exchange:
         else:
             # It was sent before the other end knew that this one has blocked the link.
             self.counters["control_ignored"] += 1
+
+    def _plain_arrived(self, found: PlainMessage, key: str) -> None:
+        """Pass on a message like one that came before: the hot path."""
+        known, payload = found
+        self.counters["received_from_links"] += 1
+        if known.route.neighbors:
+            frame = plain_to_link(known.prefix, payload)
+            for session in known.route.neighbors:
+                link = self._by_session.get(session)
+                if link is not None:
+                    link.send_plain(known.topic, frame)
+        if known.route.to_local_broker and not self.host.inject_plain(known.topic, payload, key):
+            self.counters["inject_dropped"] += 1
 
     def _tell_algorithm(self, link: Link, packet_type: PacketType, frame: bytes) -> None:
         try:
@@ -427,7 +446,7 @@ class Exchange:
         now_s = self.host.now()
         message, packet_id = from_link(frame, now_s)
         qos = frame[0] >> 1 & 3
-        done = None
+        done: Callable[[], None] | None = None
         if qos:
             incoming = link.incoming[lane]
             if incoming is None:

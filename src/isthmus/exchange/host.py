@@ -84,6 +84,10 @@ class Host(Protocol):
         """
         ...
 
+    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
+        """`inject` for a message at QoS 0, not retained, without properties."""
+        ...
+
     @property
     def keeps_state(self) -> bool:
         """Whether `save_state` and `append_state` keep anything over a restart."""

@@ -35,6 +35,7 @@ __all__ = [
     "from_link",
     "from_publish",
     "plain_prefix",
+    "plain_to_broker",
     "plain_to_link",
     "to_broker",
     "to_link",
@@ -206,12 +207,12 @@ def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: flo
     return _publish(0x30 | qos << 1 | message.retain, message, packet_id if qos else 0, block)
 
 
-def plain_prefix(topic: bytes, origin: str) -> bytes:
+def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:
     """What comes between the length and the payload in the `to_link` form of a plain message.
 
-    Plain is a message of a local client at QoS 0, not retained, without properties.
+    Plain is a message at QoS 0, not retained, without properties.
     """
-    marker = f"01{origin}".encode("ascii")
+    marker = f"0{chr(49 + hops)}{origin}".encode("ascii")
     block = _MARKER + len(marker).to_bytes(2) + marker
     return len(topic).to_bytes(2) + topic + _length(len(block)) + block
 
@@ -222,6 +223,14 @@ def plain_to_link(prefix: bytes, payload: bytes) -> bytes:
     if length < 128:
         return b"0%b%b%b" % (_LENGTHS[length], prefix, payload)
     return b"0%b%b%b" % (_length(length), prefix, payload)
+
+
+def plain_to_broker(topic: bytes, payload: bytes, level: int) -> bytes:
+    """The same packet as `to_broker` makes of a plain message."""
+    size = 2 + len(topic) + len(payload)
+    if level == 5:
+        return b"0%b%b%b\0%b" % (_length(size + 1), len(topic).to_bytes(2), topic, payload)
+    return b"0%b%b%b%b" % (_length(size), len(topic).to_bytes(2), topic, payload)
 
 
 def _publish(head: int, message: Message, packet_id: int, block: bytes | None) -> bytes:

@@ -10,11 +10,27 @@ Everything here could be left out without changing what arrives where; it is sev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.exchange.message import Message, plain_prefix, plain_to_link
 from isthmus.exchange.routes import MAX_TOPICS
 
-__all__ = ["PlainMessages"]
+__all__ = ["PlainMessage", "PlainMessages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was found out about a message, for the next one like it."""
+
+    topic: bytes
+    route: Route
+    prefix: bytes
+    """For the links that it goes to next."""
+
+
+PlainMessage = tuple[Known, bytes]
+"""What is known, and the payload."""
 
 
 class PlainMessages:
@@ -25,7 +41,7 @@ class PlainMessages:
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._prefixes: dict[bytes, bytes] = {}
-        self._found: dict[SessionInfo, dict[bytes, tuple[bytes, Route, str, int]]] = {}
+        self._found: dict[SessionInfo, dict[bytes, Known]] = {}
 
     def to_link(self, topic: bytes, payload: bytes) -> bytes:
         """The packet for a link of a local client's plain message."""
@@ -36,26 +52,24 @@ class PlainMessages:
             prefix = self._prefixes[topic] = plain_prefix(topic, self._origin)
         return plain_to_link(prefix, payload)
 
-    def find(self, neighbor: SessionInfo, frame: bytes) -> tuple[Message, Route] | None:
-        """The message in a link's PUBLISH and its route, if one like it came before."""
+    def find(self, neighbor: SessionInfo, frame: bytes) -> PlainMessage | None:
+        """What is known of the message in a link's PUBLISH, if one like it came before."""
         found = self._found.get(neighbor)
         if found is None:
             return None
         start, end = _header(frame)
         known = found.get(frame[start:end])
-        if known is None:
-            return None
-        topic, route, origin, hops = known
-        return Message(topic, frame[end:], origin=origin, hops=hops), route
+        return None if known is None else (known, frame[end:])
 
     def remember(self, neighbor: SessionInfo, frame: bytes, message: Message, route: Route) -> None:
         """A message was looked at closely; if it was plain, the next one like it need not be."""
         start, end = _header(frame)
-        if end and not message.properties and message.expiry_s is None:
+        if end and not (message.qos or message.properties or message.expiry_s is not None):
             found = self._found.setdefault(neighbor, {})
             if len(found) >= MAX_TOPICS:
                 found.clear()
-            found[frame[start:end]] = (message.topic, route, message.origin, message.hops)
+            prefix = plain_prefix(message.topic, message.origin, message.hops)
+            found[frame[start:end]] = Known(message.topic, route, prefix)
 
     def forget(self) -> None:
         """Routes, links or the topology have changed."""

@@ -3,8 +3,8 @@
 A node that was killed and comes back knows no neighbour and no subscription of theirs.  Neighbours
 send it at once what they have kept for it; were that routed at once, it would be acknowledged and
 go nowhere.  So a node with a `state_dir` remembers who its neighbours are, and after a start is
-*recovering* until each of them is back, and the algorithm has what it needs of them, or for
-`RECOVERY_S` at most.  While it is, messages at QoS 1 and 2 wait, unacknowledged.
+*recovering* until each of them is back, and the algorithm has what it needs of them, or until
+`RECOVERY_S` after the last one came.  While it is, messages at QoS 1 and 2 wait, unacknowledged.
 
 A node that was stopped in order has said goodbye, nobody keeps anything for it, and it starts
 without this.
@@ -63,6 +63,12 @@ class Recovery:
             self._timer.cancel()
         self._neighbors.clear()
         self._save()
+
+    def came(self, neighbor: str) -> None:
+        """The link to `neighbor` is up: it gets the whole time to tell what it wants."""
+        if neighbor in self._awaited and self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._host.call_later(RECOVERY_S, self._time_is_over)
 
     def joined(self, neighbor: str) -> None:
         if neighbor not in self._neighbors:

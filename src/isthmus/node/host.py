@@ -70,10 +70,16 @@ class NodeHost:
         task.add_done_callback(self._dials.discard)
 
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+        return self._injector(key).inject(message, done)
+
+    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
+        return self._injector(key).inject_plain(topic, payload)
+
+    def _injector(self, key: str) -> Injector:
         injector = self.injectors.get(key)
         if injector is None:
             injector = self.injectors[key] = Injector(self._node, key)
-        return injector.inject(message, done)
+        return injector
 
     def close(self) -> None:
         for task in self._dials:

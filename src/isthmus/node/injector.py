@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError
-from isthmus.exchange.message import Message, to_broker
+from isthmus.exchange.message import Message, plain_to_broker, to_broker
 from isthmus.logs import get_logger
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -72,19 +72,34 @@ class Injector:
 
     def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
         """Publish `message`; False if it had to be dropped."""
-        session = self._session
         if message.qos == 0:
+            session = self._session
             if session is not None and not self._waiting:
-                if session.wire.get_write_buffer_size() > MAX_WAITING_BYTES:
-                    return False
-                self._write(session, to_broker(message, self._node.broker_level, 0, 0, self._now()))
-                self._finish(done)
-                return True
+                if self._has_room(session):
+                    level = self._node.broker_level
+                    self._write(to_broker(message, level, 0, 0, self._now()))
+                    self._finish(done)
+                    return True
+                return False
             if len(self._waiting) >= MAX_WAITING:
                 return False
         self._waiting.append((message, done))
         self._advance()
         return True
+
+    def inject_plain(self, topic: bytes, payload: bytes) -> bool:
+        """Publish a message at QoS 0, not retained, without properties: the hot path."""
+        session = self._session
+        if session is None or self._waiting:
+            return self.inject(Message(topic, payload), None)
+        if not self._has_room(session):
+            return False
+        self._write(plain_to_broker(topic, payload, self._node.broker_level))
+        return True
+
+    def _has_room(self, session: InjectSession) -> bool:
+        # What is gathered in this turn came in few reads of the event loop and needs no look.
+        return bool(self._out) or session.wire.get_write_buffer_size() <= MAX_WAITING_BYTES
 
     def close(self) -> None:
         self._closed = True
@@ -96,7 +111,7 @@ class Injector:
     def _now(self) -> float:
         return self._node.loop.time()
 
-    def _write(self, session: InjectSession, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         """Write at the end of this turn, so that a write carries many messages."""
         if not self._out:
             self._node.loop.call_soon(self._flush)
@@ -119,7 +134,7 @@ class Injector:
             packet_id = self._free_id()
             self._in_flight[packet_id] = (message, done)
             level, qos = self._node.broker_level, min(message.qos, session.maximum_qos)
-            self._write(session, to_broker(message, level, qos, packet_id, self._now()))
+            self._write(to_broker(message, level, qos, packet_id, self._now()))
             if qos == 0:
                 self._finish(self._in_flight.pop(packet_id)[1])
 
@@ -188,7 +203,7 @@ class Injector:
         head = frame[0]
         refused = _refusal(frame)
         if head == _PUBREC and refused is None:
-            self._write(session, bytes((0x62, 2)) + packet_id.to_bytes(2))
+            self._write(bytes((0x62, 2)) + packet_id.to_bytes(2))
             return
         entry = self._in_flight.pop(packet_id, None)
         if entry is None:

@@ -97,6 +97,9 @@ class SimHost:
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
         return self._broker.inject(self, message, done)
 
+    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
+        return self.inject(Message(topic, payload), key, None)
+
     @property
     def keeps_state(self) -> bool:
         return self._storage is not None

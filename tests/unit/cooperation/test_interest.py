@@ -346,11 +346,10 @@ def test_a_refused_inter_subscription_is_the_peers_fault() -> None:
         arrives(network, SubAck(packet.packet_id, (ReasonCode(0), ReasonCode.NOT_AUTHORIZED)))
 
 
-def test_messages_and_other_control_of_a_neighbour_are_not_its_business() -> None:
+def test_control_of_a_neighbour_that_means_nothing_is_refused() -> None:
     network = fabric("12", [("1", "2")])
-    arrives(network, Publish("some/topic", b"$isthmus/sf/sync"))
-    arrives(network, Publish("$isthmus/link/else", b"x"))
-    assert network.sent == []
+    with pytest.raises(RemoteProtocolError):
+        arrives(network, Publish("$isthmus/link/else", b"x"))
 
 
 def test_kept_subscriptions_are_inter_subscribed_after_a_restart() -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.message import Message, from_link, from_publish, to_broker, to_link
+from isthmus.exchange.message import (
+    Message,
+    from_link,
+    from_publish,
+    plain_prefix,
+    plain_to_broker,
+    plain_to_link,
+    to_broker,
+    to_link,
+)
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -95,3 +104,14 @@ def test_every_truncation_of_a_link_publish_is_refused_cleanly() -> None:
     for length in range(2, len(frame)):
         with pytest.raises(RemoteProtocolError):
             from_link(frame[:1] + bytes([length - 2]) + frame[3:length], 0.0)
+
+
+@pytest.mark.parametrize("size", [0, 32, 90, 127, 128, 20_000])
+@pytest.mark.parametrize("hops", [0, 3])
+def test_the_plain_forms_are_the_general_ones(size: int, hops: int) -> None:
+    message = Message(b"some/topic", bytes(size), origin="edge-1", hops=hops)
+    prefix = plain_prefix(b"some/topic", "edge-1", hops)
+    assert plain_to_link(prefix, bytes(size)) == to_link(message, 0, 0, 0.0)
+    for level in (4, 5):
+        plain = plain_to_broker(b"some/topic", bytes(size), level)
+        assert plain == to_broker(message, level, 0, 0, 0.0)

@@ -1,0 +1,63 @@
+"""The hot path remembers only what is plain, and forgets when told."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.cooperation.api import Route, SessionInfo, SessionKind
+from isthmus.exchange.message import Message, to_link
+from isthmus.exchange.plain import PlainMessages
+from isthmus.exchange.routes import MAX_TOPICS
+
+NEIGHBOR = SessionInfo(1, SessionKind.NEIGHBOR, "n")
+ROUTE = Route((), to_local_broker=True)
+
+
+@pytest.mark.parametrize("size", [3, 200, 20_000])
+def test_the_next_message_like_it_is_known(size: int) -> None:
+    plain = PlainMessages("here")
+    message = Message(b"t", bytes(size), origin="there", hops=1)
+    frame = to_link(message, 0, 0, 0.0)
+    assert plain.find(NEIGHBOR, frame) is None
+    plain.remember(NEIGHBOR, frame, message, ROUTE)
+    another = to_link(Message(b"t", b"other payload", origin="there", hops=1), 0, 0, 0.0)
+    found = plain.find(NEIGHBOR, another)
+    assert found is not None
+    known, payload = found
+    assert (known.topic, known.route, payload) == (b"t", ROUTE, b"other payload")
+    plain.forget()
+    assert plain.find(NEIGHBOR, another) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Message(b"t2", b"x", origin="there", hops=1),
+        Message(b"t", b"x", origin="elsewhere", hops=1),
+        Message(b"t", b"x", origin="there", hops=2),
+        Message(b"t", b"x", origin="there", hops=1, retain=True),
+        Message(b"t", b"x", origin="there", hops=1, properties=b"\x03\x00\x01c"),
+        Message(b"t", b"x", origin="there", hops=1, expiry_s=5),
+    ],
+)
+def test_a_message_that_differs_is_not_taken_for_it(other: Message) -> None:
+    plain = PlainMessages("here")
+    message = Message(b"t", b"x", origin="there", hops=1)
+    plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE)
+    frame = to_link(other, 0, 0, 0.0)
+    assert plain.find(NEIGHBOR, frame) is None
+    if other.topic == b"t" and other.origin == "there" and other.hops == 1:
+        plain.forget()
+        plain.remember(NEIGHBOR, frame, other, ROUTE)
+        assert plain.find(NEIGHBOR, frame) is None, "only plain messages are remembered"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    plain = PlainMessages("here")
+    for number in range(MAX_TOPICS + 10):
+        topic = b"t/%d" % number
+        message = Message(topic, b"", origin="there")
+        plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE)
+        plain.to_link(topic, b"")
+    assert sum(len(found) for found in plain._found.values()) <= MAX_TOPICS
+    assert len(plain._prefixes) <= MAX_TOPICS
