@@ -196,6 +196,9 @@ class Neighbor:
         self.injected += 1
         return True
 
+    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
+        return self.inject(Message(topic, payload), key, None)
+
     def load_state(self, name: str) -> bytes | None:
         return None
 

@@ -136,8 +136,7 @@ def test_a_ring_has_one_link_that_stands_by(tmp_path: Path, algorithm: str) -> N
             fabric.client("a") as subscriber,
         ):
             subscriber.subscribe("ring/#")
-            if algorithm == "sf":
-                fabric.settle()
+            fabric.settle()
             publishers = {"a": at_a, "b": at_b, "c": at_c}
             exactly_once(fabric, publishers, subscriber, "ring")
             cut_and_mend(fabric, standby, publishers, subscriber)
@@ -155,14 +154,12 @@ def cut_and_mend(
     one, other = sorted(standby)
     fabric.until_linked((one, other), status="active")
     assert blocked(fabric) == []
-    if fabric.algorithm == "sf":
-        fabric.settle()
+    fabric.settle()
     exactly_once(fabric, publishers, subscriber, "cut")
     victim.mend()
     wait_for(lambda: len(blocked(fabric)) == 2, 20, "one link to be blocked again")
     fabric.until_linked(*RING)
-    if fabric.algorithm == "sf":
-        fabric.settle()
+    fabric.settle()
     exactly_once(fabric, publishers, subscriber, "mended")
 
 

@@ -44,7 +44,7 @@ from isthmus.exchange.message import (
     plain_to_link,
 )
 from isthmus.exchange.plain import PlainMessage, PlainMessages
-from isthmus.exchange.recovery import Recovery
+from isthmus.exchange.recovery import RECOVERY_S, Recovery
 from isthmus.exchange.retention import RETAINED_TOPIC, Retention
 from isthmus.exchange.routes import RouteTable
 from isthmus.exchange.seen import SeenMessages
@@ -108,7 +108,7 @@ class Exchange:
         self.seen = SeenMessages()
         self.recovery = Recovery(host, self.algorithm.on_neighbors_back, self._recovered)
         self._deferred: list[Callable[[], None]] = []
-        self._in_hand: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._in_hand: dict[tuple[str, str], _InHand] = {}
         self._numbers = 0
 
     # ---- life ----------------------------------------------------------------------------
@@ -459,7 +459,7 @@ class Exchange:
             done = _Acknowledge(self, link, lane, incoming, number, qos)
         self.counters["received_from_links"] += 1
         if not self._wanted(message, link):
-            self._repeated(message, done)
+            self._repeated(message, link.info, done)
             return
         if done is not None and message.number:
             done = self._take_in_hand(message, done)
@@ -479,6 +479,8 @@ class Exchange:
         self, link: Link, frame: bytes, message: Message, done: Callable[[], None] | None
     ) -> None:
         route = self._route_of(message, link.info, self._routes_from(link.info))
+        if in_hand := self._in_hand.get((message.origin, message.number)):
+            in_hand.passed_to = route.neighbors
         if message.retain and message.version:
             self._retained_arrived(message, route, done, link.info.peer)
         else:
@@ -504,22 +506,28 @@ class Exchange:
     def _take_in_hand(self, message: Message, done: Callable[[], None]) -> Callable[[], None]:
         """Note that `message` is on its way, for who sends it again meanwhile."""
         key = (message.origin, message.number)
-        self._in_hand[key] = [done]
+        self._in_hand[key] = _InHand(done)
 
         def safe() -> None:
-            for acknowledge in self._in_hand.pop(key, ()):
-                acknowledge()
+            if in_hand := self._in_hand.pop(key, None):
+                in_hand.safe()
 
         return safe
 
-    def _repeated(self, message: Message, done: Callable[[], None] | None) -> None:
+    def _repeated(
+        self, message: Message, neighbor: SessionInfo, done: Callable[[], None] | None
+    ) -> None:
         """It was here before: acknowledged when that copy is safe, which it may be already."""
-        if done is not None:
-            waiting = self._in_hand.get((message.origin, message.number))
-            if waiting is not None:
-                waiting.append(done)
-            else:
-                done()
+        if done is None:
+            return
+        in_hand = self._in_hand.get((message.origin, message.number))
+        if in_hand is None or neighbor in in_hand.passed_to:
+            # A neighbour that has it from here too must not wait for us to wait for it.
+            done()
+            return
+        in_hand.waiting.append(done)
+        # In a ring that is being cut, three or more may wait for each other.
+        self.host.call_later(RECOVERY_S, lambda: in_hand.give_in(done))
 
     def _wanted(self, message: Message, link: Link) -> bool:
         """Whether this is not a message that goes round, or that was here already."""
@@ -636,6 +644,26 @@ class _Join:
         self._count -= 1
         if self._count == 0:
             self._done()
+
+
+class _InHand:
+    """A message that is not safe yet, and who waits for it to be."""
+
+    __slots__ = ("passed_to", "waiting")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self.waiting = [done]
+        self.passed_to: tuple[SessionInfo, ...] = ()
+
+    def safe(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            done()
+
+    def give_in(self, done: Callable[[], None]) -> None:
+        if done in self.waiting:
+            self.waiting.remove(done)
+            done()
 
 
 class _Acknowledge:

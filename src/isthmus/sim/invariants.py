@@ -110,9 +110,11 @@ def check_local_interest(fabric: SimFabric) -> None:
         known = set(algorithm.local_filters)
         connected = {
             normal_form(topic_filter)
-            for session in node.broker.sessions.values()
-            if session.connection is not None
+            for client in node.clients.values()
+            if (session := node.broker.sessions.get(client.client_id)) is not None
+            and session.connection is not None
             for topic_filter in session.filters
+            if topic_filter in client.wanted  # else it ended it while its connection was broken
         }
         missing = (connected | _kept_for_absent(node)) - known
         if missing:

@@ -19,31 +19,21 @@ A fabric that does not come to rest fails too: something circulates.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.recovery import RECOVERY_S
-from isthmus.exchange.retention import JOURNAL_S
 from isthmus.mqtt.packets import Will
-from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
-from isthmus.sim.invariants import (
-    Violation,
-    check_at_rest,
-    check_empty,
-    check_topology,
-    component_of,
-)
+from isthmus.sim.invariants import check_at_rest, check_empty, check_topology
 from isthmus.sim.network import Wire
 from isthmus.sim.node import SimNode
-from isthmus.sim.schedule import STEADY, TOPICS, Action, Schedule
+from isthmus.sim.promises import Promises
+from isthmus.sim.schedule import STEADY, Action, Schedule
 
 __all__ = ["Outcome", "ScheduleFailed", "run_schedule"]
-
-LARGE = 1e9
 
 
 class ScheduleFailed(AssertionError):
@@ -67,16 +57,6 @@ class Outcome:
     simulated_s: float
     messages: int
     deliveries: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    at_s: float
-    node: str
-    publisher: str
-    topic: str
-    qos: int
-    retain: bool
 
 
 def run_schedule(
@@ -109,11 +89,6 @@ class _Run:
         trace: bool,
     ) -> None:
         self.schedule = schedule
-        self.messages: dict[bytes, _Message] = {}
-        self.ends_s: list[float] = []
-        """When nodes and brokers ended."""
-        self.retained_s: list[float] = []
-        """When retained messages were published."""
         self.fabric = SimFabric(
             seed=schedule.seed,
             algorithm=algorithm,
@@ -123,8 +98,8 @@ class _Run:
             trace=trace,
             settle_s=settle_s,
         )
-        self.clients: dict[str, SimClient] = {}
-        self.probes: dict[str, SimClient] = {}
+        self.promises = Promises(schedule, self.fabric)
+        self.clients = self.promises.clients
         self.wills = 0
 
     def run(self) -> Outcome:
@@ -134,17 +109,18 @@ class _Run:
             self.fabric.engine.run_until(begin_s + action.at_s)
             self._do(action)
         self._heal()
-        check_at_rest(self.fabric, retained=self._retained_converges())
+        promises = self.promises
+        check_at_rest(self.fabric, retained=promises.retained_converges())
         if self.schedule.profile in STEADY:
-            self._check_complete()
-        self._probe()
-        self._check_wills()
-        self._check_at_most_once()
+            promises.check_complete()
+        promises.check_probes()
+        promises.check_wills()
+        promises.check_at_most_once()
         self._leave()
         return Outcome(
             self.fabric.engine.events,
             self.fabric.now_s,
-            len(self.messages),
+            len(promises.messages),
             sum(len(client.received) for client in self.clients.values()),
         )
 
@@ -174,7 +150,7 @@ class _Run:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client
         for name, node in fabric.nodes.items():
-            self.probes[name] = node.client(f"probe-{name}")
+            self.promises.probes[name] = node.client(f"probe-{name}")
         fabric.settle()
         check_at_rest(fabric)
 
@@ -189,7 +165,9 @@ class _Run:
         fabric.trace.note("schedule", f"{action.kind} {' '.join(action.args)}")
         match action.kind, action.args:
             case "publish", (client, topic, qos, retain, payload):
-                self._publish(self.clients[client], topic, int(qos), retain == "1", payload)
+                self.promises.publish(
+                    self.clients[client], topic, payload, qos=int(qos), retain=retain == "1"
+                )
             case "subscribe", (client, topic_filter, qos):
                 self.clients[client].subscribe(topic_filter, qos=int(qos))
             case "unsubscribe", (client, topic_filter):
@@ -218,7 +196,7 @@ class _Run:
 
     def _end_or_begin(self, kind: str, node: SimNode, rest: list[str]) -> None:
         if kind in ("crash", "stop", "broker-crash"):
-            self.ends_s.append(self.fabric.now_s)
+            self.promises.ends_s.append(self.fabric.now_s)
         match kind:
             case "crash":
                 self.fabric.crash(node, silent=rest == ["silent"])
@@ -239,17 +217,6 @@ class _Run:
         if client.will is not None:
             client.will = self._will(client.will.topic)
 
-    def _publish(self, client: SimClient, topic: str, qos: int, retain: bool, payload: str) -> bool:
-        if not client.publish(topic, payload.encode(), qos=qos, retain=retain):
-            return False
-        if retain:
-            self.retained_s.append(self.fabric.now_s)
-        if payload:
-            self.messages[payload.encode()] = _Message(
-                self.fabric.now_s, client.node.name, client.client_id, topic, qos, retain
-            )
-        return True
-
     def _heal(self) -> None:
         fabric = self.fabric
         fabric.heal()
@@ -259,7 +226,7 @@ class _Run:
             if not node.running:
                 fabric.restart(node)
         fabric.settle()
-        if self.ends_s:
+        if self.promises.ends_s:
             fabric.run(RECOVERY_S)  # wills that were kept over a crash are late
             fabric.settle()
         if self._holds():
@@ -273,129 +240,6 @@ class _Run:
             for node in self.fabric.nodes.values()
             for link in node.exchange.links
         )
-
-    # ---- promises ------------------------------------------------------------------------
-
-    def _retained_converges(self) -> bool:
-        """Not asked of nodes and brokers that forget, nor of a journal that was not written yet."""
-        if not self.ends_s:
-            return True
-        return all(
-            spec.state_dir and spec.persistent_broker for spec in self.schedule.nodes
-        ) and not any(
-            retained_s <= end_s < retained_s + 2 * JOURNAL_S
-            for end_s in self.ends_s
-            for retained_s in self.retained_s
-        )
-
-    def _matching(self, topic: str, node: str) -> list[SimClient]:
-        """The connected clients that want `topic`, wherever they are connected with `node`."""
-        reached = component_of(self.fabric.wanted_links(), node)
-        found = []
-        for client in self.clients.values():
-            session = client.node.broker.sessions.get(client.client_id)
-            if (
-                client.node.name in reached
-                and client.connected
-                and session is not None
-                and any(matches(each, topic) for each in session.filters)
-            ):
-                found.append(client)
-        return found
-
-    def _check_complete(self) -> None:
-        for payload, message in self.messages.items():
-            if message.qos == 0:
-                continue
-            for client in self._matching(message.topic, message.node):
-                if payload not in client.payloads():
-                    raise Violation(
-                        f"{payload.decode()} ({message}) never reached {client.client_id} "
-                        f"at {client.node.name}"
-                    )
-        for client in self.clients.values():
-            self._check_order(client)
-
-    def _check_order(self, client: SimClient) -> None:
-        seen: dict[tuple[str, str, int], int] = {}
-        for payload in client.payloads():
-            message = self.messages.get(payload)
-            if message is None or message.qos == 0:
-                continue
-            number = int(payload[1:])
-            key = (message.publisher, message.topic, message.qos)
-            if number < seen.get(key, -1):
-                raise Violation(
-                    f"{client.client_id} got m{seen[key]} before {payload.decode()} of {key}"
-                )
-            seen[key] = number
-
-    def _probe(self) -> None:
-        fabric = self.fabric
-        expected: dict[bytes, set[str]] = {}
-        for name, probe in self.probes.items():
-            for index, topic in enumerate(TOPICS):
-                text = f"probe {name} {topic}"
-                if not self._publish(probe, topic, index % 3, False, text):
-                    raise Violation(f"{probe.client_id} is not connected although {name} runs")
-                expected[text.encode()] = {
-                    client.client_id for client in self._matching(topic, name)
-                }
-        fabric.settle()
-        got: dict[bytes, Counter[str]] = {payload: Counter() for payload in expected}
-        for client in self.clients.values():
-            for payload in client.payloads():
-                if payload in got:
-                    got[payload][client.client_id] += 1
-        for payload, clients in expected.items():
-            if got[payload] != Counter(clients):
-                raise Violation(
-                    f"{payload.decode()} should reach {sorted(clients)} once each "
-                    f"and reached {dict(got[payload])}"
-                )
-
-    def _check_wills(self) -> None:
-        """Every client that is there vanishes, one after the other."""
-        for client in self.clients.values():
-            if not client.connected or client.will is None:
-                continue
-            will = client.will
-            self.messages[will.payload] = _Message(
-                self.fabric.now_s, client.node.name, client.client_id, will.topic, 1, False
-            )
-            client.vanish()
-            expected = {
-                each.client_id: 1
-                for each in self._matching(will.topic, client.node.name)
-                if each is not client
-            }
-            self.fabric.settle()
-            got = {
-                each.client_id: count
-                for each in self.clients.values()
-                if (count := each.payloads().count(will.payload)) and each is not client
-            }
-            if got != expected:
-                raise Violation(f"{will} should reach {expected} and reached {got}")
-
-    def _check_at_most_once(self) -> None:
-        steady = self.schedule.profile in STEADY  # nodes that have clients do not end
-        last_end_s = -LARGE if steady else max(self.ends_s, default=-LARGE)
-        for client in self.clients.values():
-            live = Counter(each.payload for each in client.received if not each.retain)
-            for payload, count in live.items():
-                if count < 2 or not payload:
-                    continue
-                message = self.messages.get(payload)
-                excused = last_end_s > -LARGE and (
-                    message is None
-                    or ((message.qos or message.retain) and message.at_s <= last_end_s)
-                )
-                if not excused:
-                    raise Violation(
-                        f"{client.client_id} at {client.node.name} got {payload!r} "
-                        f"({message}) {count} times"
-                    )
 
     def _leave(self) -> None:
         """Every client ends its session for good."""

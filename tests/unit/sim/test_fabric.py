@@ -17,8 +17,8 @@ from isthmus.sim.soak import main as soak_main
 
 TRACE = (
     "import hashlib; from isthmus.sim.run import _Run; from isthmus.sim.schedule import generate\n"
-    "for seed in (3, 5):\n"
-    "    run = _Run(generate(seed, 'churn'), 'sf', None, None, trace=True)\n"
+    "for seed, profile in ((3, 'churn'), (5, 'chaos'), (7, 'kills')):\n"
+    "    run = _Run(generate(seed, profile), 'sf', None, None, trace=True)\n"
     "    run.run()\n"
     "    print(hashlib.sha256(run.fabric.trace.text().encode()).hexdigest())\n"
 )
