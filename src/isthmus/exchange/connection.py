@@ -190,13 +190,7 @@ class Connection:
     def _connect_came(self, connect: Connect, judge: Callable[[Hello], None]) -> bool:
         peer, self._dial_nonce = read_connect(connect)
         self.lane = peer.lane
-        self._hello = Hello(
-            self._hello.node_id,
-            self._hello.incarnation,
-            self._hello.algorithm,
-            peer.lane,
-            peer.lanes,
-        )
+        self._hello = self._hello.for_lane(peer.lane, peer.lanes)
         if bool(self._secret) != bool(self._dial_nonce):
             raise LinkRefused(
                 "authentication",

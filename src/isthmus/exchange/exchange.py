@@ -78,7 +78,9 @@ class Exchange:
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}"
         self._session_ids = 0
-        hello = Hello(self.node_id, self.incarnation, settings.algorithm)
+        hello = Hello(
+            self.node_id, self.incarnation, settings.algorithm, keeps_state=host.keeps_state
+        )
         self.links = Links(host, settings.link, hello, self)
         self.guard = TopologyGuard(self.node_id, self.incarnation, self)
         self.algorithm = algorithm(self, settings.options)
@@ -109,13 +111,15 @@ class Exchange:
         self.clients.start()
         self.links.start()
 
-    def stop_clients(self) -> None:
-        """Every local client is about to lose its connection: their wills are due."""
+    def begin_stop(self) -> None:
+        """Take nothing more from neighbours; every local client is about to go: wills are due."""
+        self.traffic.stopping = True
         self.clients.stop()
 
     def unacknowledged(self) -> int:
-        """Messages that neighbours have not acknowledged yet."""
-        return sum(len(lane.unacked) for link in self.links for lane in link.outgoing)
+        """Messages that are not safe yet: at neighbours, or on their way to the local broker."""
+        at_neighbors = sum(len(lane.unacked) for link in self.links for lane in link.outgoing)
+        return at_neighbors + self.traffic.in_hand
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbours."""
@@ -273,6 +277,8 @@ class Exchange:
         """A packet came on a lane of an established link."""
         head = frame[0]
         if head & 0xF0 == 0x30:
+            if self.traffic.stopping:
+                return  # not acknowledged, so the neighbour keeps it
             if found := self.traffic.plain.find(link.info, frame):
                 self.traffic.plain_arrived(found, link.info.peer)
             elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):

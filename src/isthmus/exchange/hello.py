@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Auth, ConnAck, Connect
@@ -90,6 +90,11 @@ class Hello:
     algorithm: str
     lane: int = 0
     lanes: int = 1
+    keeps_state: bool = False
+    """Whether the node knows its neighbours after a restart, so that it is worth waiting for."""
+
+    def for_lane(self, lane: int, lanes: int) -> Hello:
+        return replace(self, lane=lane, lanes=lanes)
 
     def user_properties(self) -> tuple[tuple[str, str], ...]:
         return (
@@ -98,6 +103,7 @@ class Hello:
             ("incarnation", self.incarnation),
             ("algorithm", self.algorithm),
             ("lane", f"{self.lane}/{self.lanes}"),
+            ("state", "1" if self.keeps_state else "0"),
         )
 
 
@@ -181,7 +187,14 @@ def _read_hello(properties: Properties) -> Hello:
         or not _INCARNATION.fullmatch(incarnation)
     ):
         raise LinkRefused("bad-hello", "a hello that cannot be read", ReasonCode.PROTOCOL_ERROR)
-    return Hello(node_id, incarnation, given.get("algorithm", ""), int(lane[1]), int(lane[2]))
+    return Hello(
+        node_id,
+        incarnation,
+        given.get("algorithm", ""),
+        int(lane[1]),
+        int(lane[2]),
+        given.get("state") == "1",
+    )
 
 
 def _read_nonce(properties: Properties) -> bytes:

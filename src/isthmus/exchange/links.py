@@ -119,8 +119,8 @@ class Links:
         self._dial_lane(peer, 0)
 
     def _dial_lane(self, peer: Peer, lane: int) -> None:
-        hello, attempt = self.hello, peer.attempt
-        mine = Hello(hello.node_id, hello.incarnation, hello.algorithm, lane, peer.sessions)
+        attempt = peer.attempt
+        mine = self.hello.for_lane(lane, peer.sessions)
 
         def opened(channel: Channel) -> Connection:
             connection = self._connection(channel, mine, dialled=True)
@@ -207,7 +207,7 @@ class Links:
         elif frame == PINGRESP:
             pass
         elif head == 0xE0:
-            self._goodbye_came(connection)
+            self._goodbye_came(connection, frame)
         elif connection.link is not None:
             if connection.link.status is LinkStatus.UP:
                 self.owner.frame_arrived(connection.link, connection.lane, frame)
@@ -392,10 +392,17 @@ class Links:
                 self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
         self.owner.link_gone(link)
 
-    def _goodbye_came(self, connection: Connection) -> None:
-        link = connection.link
+    def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
+        """A node that stops and will know us again is kept, like one that crashed."""
+        link, peer = connection.link, connection.peer
         connection.close()
-        if link is not None:
+        if link is None:
+            return
+        stops = len(frame) > 2 and frame[2] == ReasonCode.SERVER_SHUTTING_DOWN
+        if stops and peer is not None and peer.keeps_state:
+            connection.link = link
+            self._cut(connection, "it stops, and may be back")
+        else:
             self.let_go(link, "it said goodbye")
 
     def _redial(self, link: Link) -> None:

@@ -6,8 +6,8 @@ go nowhere.  So a node with a `state_dir` remembers who its neighbours are, and 
 *recovering* until each of them is back, and the algorithm has what it needs of them, or until
 `RECOVERY_S` after the last one came.  While it is, messages at QoS 1 and 2 wait, unacknowledged.
 
-A node that was stopped in order has said goodbye, nobody keeps anything for it, and it starts
-without this.
+A node that is stopped in order says goodbye; neighbours keep it all the same if they know from its
+hello that it has a `state_dir`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,8 @@ class Recovery:
             self._timer = self._host.call_later(RECOVERY_S, self._time_is_over)
 
     def stop(self) -> None:
-        """In order: nobody is to be awaited by the next life."""
         if self._timer is not None:
             self._timer.cancel()
-        self._neighbors.clear()
-        self._save()
 
     def came(self, neighbor: str) -> None:
         """The link to `neighbor` is up: it gets the whole time to tell what it wants."""

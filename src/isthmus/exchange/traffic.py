@@ -66,6 +66,12 @@ class Traffic:
         self._deferred: list[Callable[[], None]] = []
         self._in_hand: dict[tuple[str, str], _InHand] = {}
         self._numbers = 0
+        self.stopping = False
+
+    @property
+    def in_hand(self) -> int:
+        """Messages of neighbours that are not safe yet."""
+        return len(self._in_hand)
 
     def routes_changed(self, filters: list[str] | None) -> None:
         self.plain.forget()

@@ -185,7 +185,7 @@ class Node:
         for client in list(self._clients):
             client.hold_reading()
         await self._answers_came(deadline)
-        self.exchange.stop_clients()
+        self.exchange.begin_stop()
         while self.exchange.unacknowledged() and self.loop.time() < deadline - 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for client in list(self._clients):

@@ -77,7 +77,7 @@ def test_it_does_not_wait_for_ever() -> None:
     assert not made.active
 
 
-def test_who_is_a_neighbour_is_kept_until_an_orderly_stop() -> None:
+def test_who_is_a_neighbour_is_kept_over_stops_too() -> None:
     host = FakeHost()
     made, _ = recovery(host)
     made.joined("a")
@@ -86,7 +86,7 @@ def test_who_is_a_neighbour_is_kept_until_an_orderly_stop() -> None:
     made.left("a")
     assert host.kept() == ["b"]
     made.stop()
-    assert host.kept() == []
+    assert host.kept() == ["b"]
 
 
 def test_damaged_state_is_not_believed() -> None:
