@@ -8,6 +8,7 @@ a ══ b  several lanes      a ⇄ b  both dial      a ── b
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,13 +94,19 @@ def test_a_lane_that_breaks_takes_the_link_with_it_and_nothing_is_lost(tmp_path:
 # ---- both dial ---------------------------------------------------------------------------
 
 
+def kept(fabric: NodeFabric, here: str, there: str) -> bool:
+    """Whether `here` has one link, to `there`, active, and over the connections of a."""
+    (link,) = fabric[here].fabric()["links"]
+    seen = (link["neighbor"], link["status"], link["lanes"], link["initiator"])
+    return bool(seen == (there, "active", 2, "a"))
+
+
 def test_nodes_that_dial_each_other_have_one_link(tmp_path: Path) -> None:
     both = [("a", "b"), ("b", "a")]
     with NodeFabric(tmp_path, both, link={"sessions": 2}) as fabric:
+        # Whoever was first, the connections of the lower id are kept in the end.
         for here, there in both:
-            (link,) = fabric[here].fabric()["links"]
-            assert (link["neighbor"], link["status"], link["lanes"]) == (there, "active", 2)
-            assert link["initiator"] == "a"  # the connections of the lower id are kept
+            fabric[here].wait_until(partial(kept, fabric, here, there))
         with fabric.client("a") as one, fabric.client("b") as other:
             for client in (one, other):
                 client.subscribe("both")

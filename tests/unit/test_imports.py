@@ -18,6 +18,7 @@ ALLOWED = {
     "brokers": {"errors", "brokers"},
     "cooperation": {"errors", "mqtt", "cooperation"},
     "exchange": {"errors", "mqtt", "cooperation", "exchange"},
+    "sim": {"errors", "mqtt", "cooperation", "exchange", "sim"},
     "node": {
         "errors",
         "mqtt",
