@@ -34,14 +34,6 @@ def subscribed(
         yield publisher, subscriber
 
 
-def assert_once_and_in_order(numbers: list[int]) -> None:
-    """Even ones at QoS 1, odd ones at QoS 2: MQTT orders each QoS, not one against the other."""
-    assert sorted(numbers) == list(range(len(numbers)))
-    for parity in (0, 1):
-        of_one_qos = [number for number in numbers if number % 2 == parity]
-        assert of_one_qos == sorted(of_one_qos)
-
-
 def counter(node: NodeProcess, name: str) -> int:
     found: int = node.fabric()["counters"].get(name, 0)
     return found
@@ -63,11 +55,11 @@ def test_a_silent_peer_is_missed_and_taken_back(tmp_path: Path, how: str) -> Non
                 # Missed within `dead_after_s`, looked for every third of it; and not on suspicion.
                 assert 0.6 < noticed_s < 4, noticed_s
                 for number in range(20):
-                    publisher.publish("silent/1", b"%d" % number, qos=1 + number % 2)
+                    publisher.publish("silent/1", b"%d" % number, qos=1)
                 publisher.publish("silent/0", b"dropped", qos=0)
             finally:
                 tap.thaw() if how == "line frozen" else fabric["b"].resume()
-            assert_once_and_in_order([int(subscriber.next().payload) for _ in range(20)])
+            assert [int(subscriber.next().payload) for _ in range(20)] == list(range(20))
         fabric.until_linked(*PAIR, status="active")
         assert fabric.link("a", "b")["dropped"] == 1
         assert "silent for" in fabric["a"].log()
@@ -76,22 +68,27 @@ def test_a_silent_peer_is_missed_and_taken_back(tmp_path: Path, how: str) -> Non
 # ---- a link that is cut ------------------------------------------------------------------
 
 
-def test_a_cut_shorter_than_hold_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    """QoS 1 and 2, also for what was on the wire when it broke; QoS 0 is dropped and counted."""
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_cut_shorter_than_hold_loses_and_repeats_nothing(tmp_path: Path, qos: int) -> None:
+    """Also of what was on the wire when it broke; QoS 0 is dropped and counted.
+
+    One QoS at a time: Mosquitto 2.0.11 delivers a mixture of both out of the order in which it
+    has numbered it when its queue for a client is longer than its window.
+    """
     with (
         NodeFabric(tmp_path, PAIR, link={"qos": 2, **QUICK_LINKS}) as fabric,
         subscribed(fabric, "cut/#") as (publisher, subscriber),
     ):
         tap = fabric.taps["a", "b"]
         for number in range(200):
-            publisher.publish("cut/1", b"%d" % number, qos=1 + number % 2)
+            publisher.publish("cut/1", b"%d" % number, qos)
             if number in (50, 100):
                 tap.cut()
             if number == 75:
                 publisher.publish("cut/0", b"dropped", qos=0)
             if number in (80, 150):
                 tap.mend()
-        assert_once_and_in_order([int(subscriber.next().payload) for _ in range(200)])
+        assert [int(subscriber.next().payload) for _ in range(200)] == list(range(200))
         publisher.publish("cut/1", b"end", qos=1)
         assert subscriber.until(b"end") == []
         assert fabric.link("a", "b")["dropped"] == 1
@@ -196,7 +193,8 @@ def test_a_broker_that_refuses_a_message_harms_no_other(tmp_path: Path) -> None:
                 assert [int(subscriber.next().payload) for _ in range(5)] == list(range(5))
         wait_for(lambda: counter(fabric["b"], "inject_refused") == 5, 10, "the refusals")
         assert "broker refused a message from another node" in fabric["b"].log()
-        assert fabric.link("a", "b")["unacknowledged"] == 0
+        # For the nodes it is over: nothing is sent again.
+        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgements")
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:

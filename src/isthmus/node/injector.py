@@ -18,7 +18,7 @@ RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an ackno
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -64,6 +64,8 @@ class Injector:
         self._window = WINDOW
         self._next_id = 0
         self._out: list[bytes] = []
+        self._unreleased: Counter[bytes] = Counter()
+        """Topics with messages at QoS 2 in flight."""
         self._closed = False
         self._task = node.loop.create_task(self._connect())
 
@@ -74,7 +76,7 @@ class Injector:
         """Publish `message`; False if it had to be dropped."""
         if message.qos == 0:
             session = self._session
-            if session is not None and not self._waiting:
+            if session is not None and not self._waiting and message.topic not in self._unreleased:
                 if self._has_room(session):
                     level = self._node.broker_level
                     self._write(to_broker(message, level, 0, 0, self._now()))
@@ -90,7 +92,7 @@ class Injector:
     def inject_plain(self, topic: bytes, payload: bytes) -> bool:
         """Publish a message at QoS 0, not retained, without properties: the hot path."""
         session = self._session
-        if session is None or self._waiting:
+        if session is None or self._waiting or topic in self._unreleased:
             return self.inject(Message(topic, payload), None)
         if not self._has_room(session):
             return False
@@ -127,13 +129,18 @@ class Injector:
     def _advance(self) -> None:
         session = self._session
         while session is not None and self._waiting and len(self._in_flight) < self._window:
-            message, done = self._waiting.popleft()
+            message, done = self._waiting[0]
+            if message.qos < 2 and message.topic in self._unreleased:
+                return  # a broker may apply a QoS 2 message at its PUBREL, after this one
+            self._waiting.popleft()
             if message.expired(self._now()):
                 self._finish(done)
                 continue
             packet_id = self._free_id()
             self._in_flight[packet_id] = (message, done)
             level, qos = self._node.broker_level, min(message.qos, session.maximum_qos)
+            if qos == 2:
+                self._unreleased[message.topic] += 1
             self._write(to_broker(message, level, qos, packet_id, self._now()))
             if qos == 0:
                 self._finish(self._in_flight.pop(packet_id)[1])
@@ -188,6 +195,7 @@ class Injector:
             self._out.clear()  # what it was is in flight, or at QoS 0 and lost with the session
             self._waiting.extendleft(reversed(self._in_flight.values()))
             self._in_flight.clear()
+            self._unreleased.clear()
         if self._closed:
             return
         log.info("own broker session lost", neighbor=self._key, cause=cause)
@@ -208,6 +216,11 @@ class Injector:
         entry = self._in_flight.pop(packet_id, None)
         if entry is None:
             return  # a broker that acknowledges twice
+        topic = entry[0].topic
+        if entry[0].qos == 2 and topic in self._unreleased:
+            self._unreleased[topic] -= 1
+            if self._unreleased[topic] == 0:
+                del self._unreleased[topic]
         if refused is not None:
             self._node.exchange.counters["inject_refused"] += 1
             log.warning(
