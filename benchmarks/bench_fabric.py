@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -21,53 +20,30 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
+from benchmarks.command import parser_of, run
 from benchmarks.fabric.million import Million, measure_million
 from benchmarks.fabric.rounds import Plan, Round, measure_round
 from benchmarks.fabric.verdict import doubts, figures_of, round_document, targets_of
-from benchmarks.relay.clients import LoadError
 from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
 
-from isthmus.errors import IsthmusError
-
 __all__ = ["main"]
-
-DEFAULT_OUT = Path(__file__).parent / "results" / "fabric.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when it failed, or when `--check` is given and a target was missed."""
     options = _options(arguments)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    signal.signal(signal.SIGTERM, _interrupt)  # so that everything started is stopped too
-    try:
-        met = _bench(_plan(options), options.out, console)
-    except (LoadError, IsthmusError, OSError) as error:
-        console.print(f"bench-fabric failed: {error}", style="red", markup=False)
-        return 1
-    except KeyboardInterrupt:
-        console.print("interrupted; nothing was written")
-        return 130
-    return 0 if met or not options.check else 1
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    plan = _plan(options)
+    return run(
+        "fabric", 140, lambda console: _bench(plan, options.out, console), check=options.check
+    )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench_fabric", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, help="at least 3; default 5, with --quick 3")
-    parser.add_argument("--quick", action="store_true", help="about 2 minutes, for a first look")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="JSON file to write")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--window", type=int, help="outstanding messages in the closed loop")
-    parser.add_argument("--batch", type=int, help="messages per send in the closed loop")
+    parser = parser_of("fabric", __doc__.splitlines()[0], "about 2 minutes")
     parser.add_argument(
         "--filters", type=int, help="inter-subscriptions on a node; default 1,000,000; 0: skip"
     )
     options = parser.parse_args(arguments)
-    if options.rounds is not None and options.rounds < 3:
-        parser.error("--rounds must be at least 3")
     if options.filters and options.filters < 20_000:
         parser.error("--filters must be 0 or at least 20000")
     return options

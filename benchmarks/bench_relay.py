@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import signal
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -19,18 +18,15 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
-from benchmarks.relay.clients import LoadError, connect_clients, disconnect
+from benchmarks.command import parser_of, run
+from benchmarks.relay.clients import connect_clients, disconnect
 from benchmarks.relay.idle import Idle, measure_idle
 from benchmarks.relay.processes import raise_file_limit, running_broker, running_node
 from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
 from benchmarks.relay.rounds import Plan, Round, measure_round
 from benchmarks.relay.verdict import doubts, figures_of, round_document, targets_of
 
-from isthmus.errors import IsthmusError
-
 __all__ = ["main"]
-
-DEFAULT_OUT = Path(__file__).parent / "results" / "relay.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +40,20 @@ class Start:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when it failed, or when `--check` is given and a target was missed."""
     options = _options(arguments)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    signal.signal(signal.SIGTERM, _interrupt)  # so that everything started is stopped too
-    try:
-        met = _bench(_plan(options), options.out, console)
-    except (LoadError, IsthmusError, OSError) as error:
-        console.print(f"bench-relay failed: {error}", style="red", markup=False)
-        return 1
-    except KeyboardInterrupt:
-        console.print("interrupted; nothing was written")
-        return 130
-    return 0 if met or not options.check else 1
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    plan = _plan(options)
+    return run(
+        "relay", 120, lambda console: _bench(plan, options.out, console), check=options.check
+    )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench_relay", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, help="at least 3; default 5, with --quick 3")
-    parser.add_argument("--quick", action="store_true", help="about 40 s, for a first look")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="JSON file to write")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--window", type=int, help="outstanding messages in the closed loop")
-    parser.add_argument("--batch", type=int, help="messages per send in the closed loop")
+    parser = parser_of("relay", __doc__.splitlines()[0], "about 40 s")
     parser.add_argument("--nap-us", type=float, help="pause of the generator between its turns")
     parser.add_argument("--idle-clients", type=int, help="default 5000")
     parser.add_argument(
         "--pin", action="store_true", help="broker on the first core, node and load on the second"
     )
-    options = parser.parse_args(arguments)
-    if options.rounds is not None and options.rounds < 3:
-        parser.error("--rounds must be at least 3")
-    return options
+    return parser.parse_args(arguments)
 
 
 def _plan(options: argparse.Namespace) -> Plan:
