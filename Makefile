@@ -21,7 +21,7 @@ help:  ## this list
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .tools uv==$(UV_VERSION)
 
 .venv/.run: pyproject.toml constraints.txt | $(UV)
-	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@test -x $(BIN)/python || $(UV) venv --quiet --seed --python $(PYTHON) .venv
 	@echo "installing Isthmus"
 	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[demo]'
 	@touch $@

@@ -71,7 +71,8 @@ class BrokerUrl:
         if parts.username is not None or parts.password is not None:
             raise ValueError(
                 f"{parts.scheme}://…@{host} holds a user name or password; leave them out, "
-                "clients present their own to the broker"
+                "clients present their own to the broker; for the node's own sessions set "
+                "broker.username and broker.password_file"
             )
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise ValueError(f"{text!r} goes on after the port; {right}")

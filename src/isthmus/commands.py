@@ -149,7 +149,7 @@ def peers_list(file: NodeFile = None, admin: Admin = None, as_json: AsJson = Fal
 @peers.command("add")
 def peers_add(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="The [listen] link of the other node.")
+        str, typer.Argument(metavar="ADDRESS", help="The other node's listen.link, HOST:PORT.")
     ],
     file: NodeFile = None,
     admin: Admin = None,

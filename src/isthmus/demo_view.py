@@ -120,7 +120,7 @@ class View:
             *lines,
             f"Try it:  mosquitto_sub {_at(here)} -v -t 'home/#'   (on {here.id})",
             f"         mosquitto_pub {_at(there)} -t home/hall/door -m open   (on {there.id})",
-            f"         isthmus peers list --admin {middle.admin}",
+            f"         {_command()} peers list --admin {middle.admin}",
         ]
 
     def _screen(self) -> Group:
@@ -160,6 +160,12 @@ class View:
             ways[way] = (received + row.received, expected + row.expected)
         parts = [f"{way} {received}/{expected}" for way, (received, expected) in ways.items()]
         return f"{time.monotonic() - self._started_s:5.1f} s  {', '.join(parts)}"
+
+
+def _command() -> str:
+    """How this program was called, so that the hint can be pasted."""
+    called = sys.argv[0]
+    return called if called.endswith("isthmus") else "isthmus"
 
 
 def _at(node: RunningNode) -> str:

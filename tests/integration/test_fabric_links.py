@@ -144,7 +144,7 @@ def connect_with(**changes: str) -> Connect:
     ("connect", "cause", "code"),
     [
         (connect_with(isthmus="2"), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
-        (connect_with(isthmus=""), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
+        (connect_with(isthmus=""), "not-a-node", ReasonCode.NOT_AUTHORIZED),
         (connect_with(client_id="sensor-7"), "not-a-node", ReasonCode.NOT_AUTHORIZED),
         (connect_with(client_id="$isthmus/y"), "bad-hello", ReasonCode.NOT_AUTHORIZED),
         (connect_with(lane="1/1"), "bad-hello", ReasonCode.PROTOCOL_ERROR),

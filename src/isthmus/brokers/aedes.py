@@ -19,7 +19,7 @@ import net from 'node:net'
 import { Aedes } from 'aedes'
 const [host, port] = process.argv.slice(2)
 const broker = await Aedes.createBroker()
-const server = net.createServer(broker.handle)
+const server = net.createServer((socket) => { socket.setNoDelay(true); broker.handle(socket) })
 server.on('error', (error) => { console.error(error.message); process.exit(1) })
 server.listen(Number(port), host)
 """

@@ -194,7 +194,9 @@ class Connection:
         if bool(self._secret) != bool(self._dial_nonce):
             raise LinkRefused(
                 "authentication",
-                "this node asks for a shared secret" if self._secret else "no secret is set here",
+                "it asks for a shared secret, and none was shown"
+                if self._secret
+                else "a shared secret was shown, and it has none",
             )
         self.peer = peer
         judge(peer)

@@ -161,7 +161,8 @@ def read_connack(connack: ConnAck) -> Hello:
         cause = given.get("cause", "")
         error = LinkRefused(
             cause if cause in CAUSES else "refused",  # it becomes a metric's label
-            connack.properties.reason_string or f"reason code 0x{int(connack.reason_code):02x}",
+            "the other node says: "
+            + (connack.properties.reason_string or f"reason code 0x{int(connack.reason_code):02x}"),
             int(connack.reason_code),
         )
         error.node_id = given.get("node", "")
@@ -172,10 +173,14 @@ def read_connack(connack: ConnAck) -> Hello:
 def _read_hello(properties: Properties) -> Hello:
     given = dict(properties.user_properties)
     version = given.get("isthmus")
+    if version is None:
+        raise LinkRefused(
+            "not-a-node", "that is not a node's [listen] link but MQTT of some other kind"
+        )
     if version != WIRE_VERSION:
         raise LinkRefused(
             "version",
-            f"wire format {version or 'unknown'!s}; this node speaks {WIRE_VERSION}",
+            f"wire format {version}; this node speaks {WIRE_VERSION}",
             ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
         )
     lane = re.fullmatch(r"(\d{1,2})/(\d{1,2})", given.get("lane", ""))

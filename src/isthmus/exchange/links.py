@@ -78,6 +78,7 @@ class Links:
         self._holds: dict[str, Cancellable] = {}
         self._ticker: Cancellable | None = None
         self._streams = 0
+        self._refused_for: dict[str, str] = {}
         self._incoming: dict[tuple[str, int, bytes], Incoming] = {}
         self._stopped = False
 
@@ -241,13 +242,7 @@ class Links:
     def _refused(self, connection: Connection, error: LinkRefused) -> None:
         if error.cause != "duplicate":
             self.refusals[error.cause] += 1
-            self.host.log(
-                "warning",
-                "link refused",
-                peer=self._name(connection),
-                cause=error.cause,
-                detail=error.problem,
-            )
+            self._log_refusal(connection, error)
         connection.refuse(error)
         peer = connection.dialled_for
         if peer is None:
@@ -259,6 +254,22 @@ class Links:
         if error.cause == "duplicate":
             peer.link = self.links.get(error.node_id or connection.peer_id(), peer.link)
         self._dial_failed(peer, connection.attempt, error.problem)
+
+    def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
+        """Once for each cause: who is refused usually tries again, for ever."""
+        name = connection.peer_id() or connection.channel.peer.rpartition(":")[0]
+        if self._refused_for.get(name) == error.cause:
+            return
+        if len(self._refused_for) >= MAX_STREAMS:
+            self._refused_for.clear()
+        self._refused_for[name] = error.cause
+        self.host.log(
+            "warning",
+            "link refused",
+            peer=self._name(connection),
+            cause=error.cause,
+            detail=error.problem,
+        )
 
     def _opened(self, connection: Connection) -> None:
         """The greeting is over: the connection becomes a lane of the neighbour's link."""
@@ -329,6 +340,7 @@ class Links:
         link.up_since_s = self.host.now()
         if peer is not None:
             peer.failures, peer.problem, peer.dialling = 0, "", False
+        self._refused_for.pop(link.info.peer, None)
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
         self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
@@ -410,16 +422,27 @@ class Links:
             if peer.link is link:
                 self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
 
+    def _leads_elsewhere(self, link: Link, peer: Peer) -> bool:
+        return any(other.link is link and other is not peer for other in self.peers.values())
+
+    def _forget_peer(self, peer: Peer) -> None:
+        self.peers.pop(peer.address, None)
+        if peer.timer is not None:
+            peer.timer.cancel()
+
     def remove(self, name: str) -> bool:
         """The operator removes a neighbour, by its id or address."""
         peer = self.peers.get(name)
         link = peer.link if peer is not None else self.links.get(name)
         if peer is None and link is None:
             return False
-        for address in [
-            a for a, p in self.peers.items() if p is peer or p.link is link is not None
-        ]:
-            del self.peers[address]
+        if peer is not None and link is not None and self._leads_elsewhere(link, peer):
+            # Another address leads to the same node: only this one is not wanted.
+            self._forget_peer(peer)
+            return True
+        for other in list(self.peers.values()):
+            if other is peer or (link is not None and other.link is link):
+                self._forget_peer(other)
         if link is not None:
             self.removed.add(link.info.peer)
             for connection in link.connections:

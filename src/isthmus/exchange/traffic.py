@@ -131,6 +131,13 @@ class Traffic:
     def _hold_back(self, link: Link, hold: Hold) -> None:
         if link.status is LinkStatus.UP:
             self.counters["publishers_held"] += 1
+            if not link.waiters:
+                self.host.log(
+                    "warning",
+                    "publishers held: the neighbour does not acknowledge",
+                    neighbor=link.info.peer,
+                    unacknowledged_bytes=link.unacked_bytes(),
+                )
             link.waiters.append(hold())
         else:
             self.links.let_go(link, "its queue is full and it does not come back")

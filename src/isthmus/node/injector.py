@@ -67,10 +67,15 @@ class Injector:
         self._unreleased: Counter[bytes] = Counter()
         """Topics with messages at QoS 2 in flight."""
         self._closed = False
+        self._was_open = False
         self._task = node.loop.create_task(self._connect())
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None
 
     def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
         """Publish `message`; False if it had to be dropped."""
@@ -184,7 +189,9 @@ class Injector:
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._session = session
+        self._node.own_session_refused("")
         self._pause_s = FIRST_PAUSE_S
+        self._was_open = True
         self._window = min(WINDOW, connack.properties.receive_maximum or WINDOW)
         self._advance()
 
@@ -198,7 +205,9 @@ class Injector:
             self._unreleased.clear()
         if self._closed:
             return
-        log.info("own broker session lost", neighbor=self._key, cause=cause)
+        if self._was_open:
+            log.info("own broker session lost", neighbor=self._key, cause=cause)
+        self._was_open = False
         self._node.loop.call_later(self._pause_s, self._reconnect)
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
@@ -313,9 +322,8 @@ class InjectSession(Session):
             connack is None or connack.reason_code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         ):
             self._refused = True
-            log.error(
-                "broker refuses the node's own session; see [broker] username and password",
-                cause=str(connack.reason_code) if connack else frame[:8].hex(),
+            self._node.own_session_refused(
+                connack.reason_code.name.lower().replace("_", " ") if connack else "no CONNACK"
             )
         self.close()
 

@@ -64,6 +64,8 @@ class Node:
         """What the node's own sessions speak with the broker; 4 once it is known to be older."""
         self.addresses: dict[str, tuple[str, int]] = {}
         self.pending_bytes = 0
+        self.own_session_problem = ""
+        """Why the broker refuses the node's own sessions, which publish what comes over links."""
         self.status_name = "stopped"
         self._max_clients = config.limits.clients
         self._clients: dict[ClientSession, None] = {}
@@ -83,7 +85,7 @@ class Node:
         """Bind every listener; raises `OSError` naming the address that is taken."""
         self.loop = asyncio.get_running_loop()
         self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
-        self.upstream = Upstream(self.config)
+        self.upstream = Upstream(self.config, self._broker_in_use)
         link_tls = link_contexts(self.config.link.tls)
         self._host = NodeHost(self, link_tls[1] if link_tls else None)
         self.exchange = self._make_exchange()
@@ -188,6 +190,8 @@ class Node:
         self.exchange.begin_stop()
         while self.exchange.unacknowledged() and self.loop.time() < deadline - 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        if lost := self.exchange.unacknowledged():
+            log.warning("stopping with messages that are not acknowledged", messages=lost)
         for client in list(self._clients):
             client.shut_down()
         while self._clients and self.loop.time() < deadline:  # noqa: ASYNC110 - with a deadline
@@ -294,10 +298,26 @@ class Node:
             cause=str(exc or "end of stream"),
         )
 
+    def own_session_refused(self, cause: str) -> None:
+        """The broker refused a session of the node's own, or (without a cause) took it."""
+        if cause and cause != self.own_session_problem:
+            log.error(
+                "broker refuses the node's own session, so nothing from other nodes reaches it; "
+                "see [broker] username and password",
+                cause=cause,
+            )
+        self.own_session_problem = cause
+
     def broker_misbehaved(self, client: ClientSession, error: ProtocolError) -> None:
         """The broker sent bytes that are not MQTT; only this pair of sessions ends."""
         self.counters.refusals["broker-protocol-error"] += 1
         log.warning("broker sent bad bytes", peer=client.peer, detail=str(error))
+
+    def _broker_in_use(self) -> bool:
+        """Whether any session with the broker stands, so that it need not be probed."""
+        return any(client.paired is not None for client in self._clients) or any(
+            injector.connected for injector in self._host.injectors.values()
+        )
 
     # ---- neighbours ----------------------------------------------------------------------
 
@@ -313,7 +333,15 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        return self.status_name == "running" and self.upstream.reachable
+        return (
+            self.status_name == "running"
+            and self.upstream.reachable
+            and not self.own_session_problem
+        )
+
+    def _own_problem(self) -> str:
+        cause = self.own_session_problem
+        return f"refuses the node's own session: {cause}" if cause else ""
 
     def status(self) -> dict[str, Any]:
         """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
@@ -331,7 +359,8 @@ class Node:
             "broker": {
                 "url": str(self.config.broker.url),
                 "reachable": self.upstream.reachable,
-                "problem": self.upstream.problem,
+                "problem": self.upstream.problem or self._own_problem(),
+                "own_session_refused": bool(self.own_session_problem),
             },
             "sessions": {
                 "open": len(clients),

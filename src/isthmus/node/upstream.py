@@ -1,8 +1,8 @@
 """The way to the local broker: opening sessions with it, and knowing whether it is there.
 
 A client's session is always tried for real, so a broker that comes back serves at once.  What the
-node says of the broker (``/readyz``, the status) follows the last attempt; while there is none,
-a TCP connection is tried every `PROBE_S`.
+node says of the broker (``/readyz``, the status) follows the last attempt; while no session with it
+stands, a TCP connection is tried every `PROBE_S`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Upstream"]
 
-PROBE_S = 2.0
+PROBE_S = 5.0
+RETRY_S = 0.5
 MAX_CONNECTING = 64  # brokers' listen backlogs are small: a herd of clients is let in in turn
 
 log = get_logger(__name__)
@@ -32,7 +33,8 @@ log = get_logger(__name__)
 class Upstream:
     """Opens connections to the broker that a node stands before."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, in_use: Callable[[], bool]) -> None:
+        self._in_use = in_use
         self.url = config.broker.url
         self._tls = config.broker.tls
         self._timeout_s = config.limits.broker_timeout_s
@@ -106,12 +108,13 @@ class Upstream:
             if self._embedded is not None and not self._embedded.running:
                 await self._start_embedded(self._embedded)
             self._started.set()
-            if not self.reachable or loop.time() - self._last_attempt_s >= PROBE_S:
+            waited_s = loop.time() - self._last_attempt_s
+            if not self.reachable or (waited_s >= PROBE_S and not self._in_use()):
                 try:
                     await self.connect(_Probe)
                 except OSError:
                     pass  # _found has said so
-            await asyncio.sleep(PROBE_S if self.reachable else PROBE_S / 4)
+            await asyncio.sleep(PROBE_S if self.reachable else RETRY_S)
 
     async def _start_embedded(self, broker: Broker) -> None:
         try:

@@ -134,7 +134,7 @@ def test_the_cause_of_a_refusal_reaches_the_other_node() -> None:
     with pytest.raises(LinkRefused) as refused:
         talk(a, b, judge)
     assert (refused.value.cause, refused.value.node_id) == ("same-id", "b")
-    assert refused.value.problem == "both are called a"
+    assert refused.value.problem == "the other node says: both are called a"
 
 
 def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:
@@ -146,7 +146,7 @@ def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:
     ("client_id", "user_properties", "cause"),
     [
         ("sensor-7", (), "not-a-node"),
-        ("$isthmus/a", (), "version"),
+        ("$isthmus/a", (), "not-a-node"),
         ("$isthmus/a", good_hello(isthmus="2"), "version"),
         ("$isthmus/other", good_hello(), "bad-hello"),
         ("$isthmus/a", good_hello(lane="2/2"), "bad-hello"),
