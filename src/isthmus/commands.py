@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from isthmus.addresses import Address
+    from isthmus.config import Cooperation
 
 __all__ = ["app"]
 
@@ -105,6 +106,7 @@ def check(
 
     if is_fabric_file(file):
         fabric = load_fabric_config(file)
+        _check_algorithm(file, fabric.cooperation)
         typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")
         for note in notes(fabric):
             typer.echo(f"note: {note}")
@@ -112,8 +114,20 @@ def check(
         _print_values(fabric)
     else:
         config = load_node_config(file)
+        _check_algorithm(file, config.cooperation)
         typer.echo(f"ok: {file} is the node {config.node.id!r}\n")
         _print_values(config)
+
+
+def _check_algorithm(file: Path, cooperation: Cooperation) -> None:
+    """The algorithm's own keys, which the file's model does not know."""
+    from isthmus.config import located, option_error
+    from isthmus.cooperation.registry import check_options
+
+    try:
+        check_options(cooperation.algorithm, cooperation.options)
+    except ValueError as error:
+        raise located(option_error(error), file) from None
 
 
 @app.command()

@@ -68,6 +68,7 @@ __all__ = [
     "load_fabric_config",
     "load_node_config",
     "located",
+    "option_error",
     "peer_from",
 ]
 
@@ -277,6 +278,12 @@ def peer_from(data: object) -> Peer:
                 for loc in [item["loc"][:1]]
             ]
         ) from None
+
+
+def option_error(error: ValueError) -> ConfigError:
+    """What an algorithm says of its own keys, ``KEY: PROBLEM``, as a mistake in the file."""
+    key, _, problem = str(error).partition(": ")
+    return ConfigError([ConfigMistake("", f"cooperation.{key}", problem)])
 
 
 def located(error: ConfigError, path: str | Path) -> ConfigError:

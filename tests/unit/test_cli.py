@@ -99,6 +99,19 @@ def test_check_prints_one_line_per_mistake(
     assert second == f"{bad_file}:7: listen.admn: unknown key; did you mean 'admin'?"
 
 
+@pytest.mark.parametrize("head", [GOOD, '[[node]]\nid = "edge-1"\n'], ids=["node", "fabric"])
+def test_check_lets_the_algorithm_judge_its_own_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: str
+) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(head + '[cooperation]\nalgorithm = "sf"\nspeed = 3\n')
+    assert run("check", path) == 2
+    said = capsys.readouterr().err
+    assert f"{path}:{path.read_text().splitlines().index('speed = 3') + 1}" in said
+    assert "cooperation.speed" in said
+    assert "no such option" in said
+
+
 def test_check_recognises_a_fabric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fabric.toml"
     path.write_text('[[node]]\nid = "a"\n[[node]]\nid = "b"\nbroker = "embedded"\n')

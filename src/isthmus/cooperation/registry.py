@@ -17,14 +17,15 @@ The entry point's name is what ``[cooperation] algorithm`` says, and must be the
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Final, cast
 
-from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.errors import AlgorithmError
 
-__all__ = ["GROUP", "Alone", "load", "names"]
+__all__ = ["GROUP", "Alone", "check_options", "load", "names"]
 
 GROUP: Final = "isthmus.algorithms"
 
@@ -47,6 +48,16 @@ def names() -> tuple[str, ...]:
     """All names that `load` knows: the built-in ones, then those of plug-ins in order."""
     others = {entry.name for entry in entry_points(group=GROUP)} - _BUILT_IN.keys()
     return (*_BUILT_IN, *sorted(others))
+
+
+def check_options(name: str, options: Mapping[str, object]) -> None:
+    """Let the algorithm judge its own keys, without a node; raises its `ValueError`."""
+    no_port = cast("Port", object())
+    try:
+        load(name)(no_port, options)
+    except AttributeError:
+        # It uses its port at once, which the API does not ask it to leave: only a node can tell.
+        return
 
 
 def load(name: str) -> type[CooperationAlgorithm]:

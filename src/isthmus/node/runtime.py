@@ -21,9 +21,9 @@ from typing import Any
 
 from isthmus import __version__
 from isthmus.addresses import Address
-from isthmus.config import NodeConfig
+from isthmus.config import NodeConfig, option_error
 from isthmus.cooperation.registry import load
-from isthmus.errors import ConfigError, ConfigMistake, ProtocolError
+from isthmus.errors import ProtocolError
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.links import LinkSettings
 from isthmus.logs import configure, get_logger
@@ -128,8 +128,7 @@ class Node:
         try:
             return Exchange(self._host, settings, load(cooperation.algorithm))
         except ValueError as error:
-            key, _, problem = str(error).partition(": ")
-            raise ConfigError([ConfigMistake("", f"cooperation.{key}", problem)]) from error
+            raise option_error(error) from error
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
         listen = self.config.listen
