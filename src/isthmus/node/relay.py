@@ -69,6 +69,9 @@ class ClientSession(Session):
         "held",
         "max_packet_bytes",
         "node",
+        "parked",
+        "parked_bytes",
+        "parked_full",
         "peer",
         "protocol_level",
         "refused",
@@ -95,7 +98,10 @@ class ClientSession(Session):
         self.awaited = 0
         """SUBSCRIBEs and UNSUBSCRIBEs that the broker has not answered."""
         self.held = False
-        """Reading is on hold because a link is congested."""
+        """A link is congested: what comes is parked, pings apart."""
+        self.parked: list[bytes] = []
+        self.parked_bytes = 0
+        self.parked_full = False
         self.peer = ""
         self.timer: asyncio.TimerHandle | None = None
 
@@ -112,6 +118,8 @@ class ClientSession(Session):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.held:
+            self._unpark()  # its DISCONNECT may be among it
         self.gone()
         self._cancel_timer()
         self._forget_pending()
@@ -161,7 +169,9 @@ class ClientSession(Session):
                 self._frames_received(data[: error.offset])
             self._protocol_error(error)
             return
-        if self.connected is None:
+        if self.held:
+            self._park(data, offsets)
+        elif self.connected is None:
             self._first_frames(data, offsets[-1])
         elif self.paired is None:
             # The broker's session is being opened: keep what comes (reading is on hold).
@@ -171,7 +181,9 @@ class ClientSession(Session):
 
     def _frames_received(self, data: bytes) -> None:
         offsets = scan(data)
-        if self.connected is None:
+        if self.held:
+            self._park(data, offsets)
+        elif self.connected is None:
             self._first_frames(data, offsets[-1])
         elif self.paired is not None:
             self._relay(data, offsets)
@@ -260,7 +272,7 @@ class ClientSession(Session):
                 else:
                     self._check_other(head, data, start, stop)
                 whole = stop
-                if self.disconnected:
+                if self.disconnected or self.held:
                     break
         except IndexError:
             self._forward(data[begin:whole], publishes)
@@ -272,7 +284,11 @@ class ClientSession(Session):
             return
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         if whole < len(data) and not self.disconnected:
-            self._keep(data[whole:])
+            if self.held:
+                rest = data[whole:]
+                self._park(rest, scan(rest))
+            else:
+                self._keep(data[whole:])
 
     def _forward(self, data: bytes, publishes: int) -> None:
         if data and self.paired is not None and self.paired.status is SessionStatus.ESTABLISHED:
@@ -410,16 +426,37 @@ class ClientSession(Session):
         exchange.client_publish(message, self._hold_for_link)
 
     def _hold_for_link(self) -> Callable[[], None]:
-        """A link is congested: stop reading from this client until it is not."""
-        if self.held:
+        """A link is congested: what comes from this client waits until it is not."""
+        if self.held or self.wire.is_closing():
             return _nothing
         self.held = True
-        self.hold_reading()
         return self._link_has_room
 
+    def _park(self, data: bytes, offsets: Sequence[int]) -> None:
+        """Keep what comes while held; pings pass, so that nobody takes the client for dead."""
+        for start, stop in pairwise(offsets):
+            if data[start:stop] == b"\xc0\x00":
+                self._forward(b"\xc0\x00", 0)
+            else:
+                self.parked.append(data[start:stop])
+                self.parked_bytes += stop - start
+        self._keep(data[offsets[-1] :])
+        limit = self.node.limits.buffer_bytes
+        if self.parked_bytes > limit and not self.parked_full:
+            self.parked_full = True
+            self.hold_reading()  # a client that does not wait for acknowledgements
+
     def _link_has_room(self) -> None:
-        self.held = False
-        self.release_reading()
+        if self.held:
+            self._unpark()
+
+    def _unpark(self) -> None:
+        was_full, self.held, self.parked_full = self.parked_full, False, False
+        parked, self.parked, self.parked_bytes = b"".join(self.parked), [], 0
+        if parked and self.paired is not None:
+            self._relay(parked, scan(parked))  # which may hold it again
+        if was_full:
+            self.release_reading()
 
     # ---- ends ----------------------------------------------------------------------------
 
