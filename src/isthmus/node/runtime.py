@@ -30,11 +30,12 @@ from isthmus.logs import configure, get_logger
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.admin import AdminServer
+from isthmus.node.broker_session import BrokerSession
 from isthmus.node.counters import Counters
 from isthmus.node.host import NodeHost
 from isthmus.node.link_io import LinkChannel
 from isthmus.node.pacing import Pacer
-from isthmus.node.relay import BrokerSession, ClientSession
+from isthmus.node.relay import ClientSession
 from isthmus.node.session import SessionStatus
 from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.upstream import Upstream
