@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.addresses import Address, BrokerUrl
 from isthmus.config_fields import (
@@ -66,6 +66,7 @@ __all__ = [
     "Tls",
     "is_fabric_file",
     "load_fabric_config",
+    "load_file",
     "load_node_config",
     "located",
     "option_error",
@@ -251,17 +252,23 @@ class FabricConfig(Section):
     log: Log = Field(default_factory=Log)
 
 
-Model = TypeVar("Model", NodeConfig, FabricConfig)
+Model = TypeVar("Model", bound=BaseModel)
+Contradictions = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str | int, ...], str]]]
+"""Finds mistakes between keys in the raw tables: where, and what would be right."""
 
 
 def load_node_config(path: str | Path) -> NodeConfig:
     """Read and check a node's file; raises `ConfigError` with every mistake."""
-    return _load(Path(path), NodeConfig)
+    from isthmus.config_contradictions import node_contradictions
+
+    return load_file(Path(path), NodeConfig, node_contradictions)
 
 
 def load_fabric_config(path: str | Path) -> FabricConfig:
     """Read and check a fabric's file; raises `ConfigError` with every mistake."""
-    return _load(Path(path), FabricConfig)
+    from isthmus.config_contradictions import fabric_contradictions
+
+    return load_file(Path(path), FabricConfig, fabric_contradictions)
 
 
 def peer_from(data: object) -> Peer:
@@ -327,8 +334,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         raise fail(f"not valid TOML: {problem}", int(at[1]) if at else last) from None
 
 
-def _load(path: Path, model: type[Model]) -> Model:
-    from isthmus.config_contradictions import fabric_contradictions, node_contradictions
+def load_file(path: Path, model: type[Model], contradictions: Contradictions) -> Model:
+    """Read and check a file of the form `model`; raises `ConfigError` with every mistake."""
     from isthmus.config_mistakes import describe, dotted, key_of
 
     text, data = _read(path)
@@ -340,8 +347,7 @@ def _load(path: Path, model: type[Model]) -> Model:
         for item in error.errors(include_url=False):
             loc = key_of(data, item["loc"])
             found.setdefault(loc, describe(model, loc, item))
-    check = node_contradictions if model is NodeConfig else fabric_contradictions
-    for loc, problem in check(data):
+    for loc, problem in contradictions(data):
         found.setdefault(loc, problem)
     if config is None or found:
         lines = KeyLines(text)

@@ -1,0 +1,81 @@
+"""Who plays which client: a scenario's clients, numbered and shared out among writers.
+
+A *writer* is one load process.  l-clients have a writer of their own, because what a busy process
+measures is its own delay (ILDM Fig. 9 puts them on another server); t-clients that subscribe and
+t-clients that publish are dealt out evenly to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from isthmus.bench.scenario import Scenario
+
+__all__ = ["Client", "Plan", "plan_clients"]
+
+Kind = Literal["t", "l"]
+Role = Literal["publisher", "subscriber"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client of a run."""
+
+    client: int
+    name: str
+    kind: Kind
+    role: Role
+    topic: int
+    """Index into the plan's topics."""
+    node: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All clients of a run; `client` is the index into `clients`."""
+
+    topics: tuple[str, ...]
+    clients: tuple[Client, ...]
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Those that play at least one client."""
+        return tuple(dict.fromkeys(client.writer for client in self.clients))
+
+    def of(self, writer: str) -> tuple[Client, ...]:
+        """The clients that `writer` plays."""
+        return tuple(client for client in self.clients if client.writer == writer)
+
+
+def plan_clients(
+    scenario: Scenario, throughput_writers: Sequence[str], latency_writer: str
+) -> Plan:
+    """Number the clients of `scenario` and share them out."""
+    topics = {topic: index for index, topic in enumerate(scenario.topics)}
+    clients: list[Client] = []
+    dealt = {"publisher": 0, "subscriber": 0}
+
+    def add(kind: Kind, role: Role, topic: str, node: str, writer: str) -> None:
+        number = len(clients)
+        name = f"{kind}-{role[:3]}-{number}"
+        clients.append(Client(number, name, kind, role, topics[topic], node, writer))
+
+    def deal(role: Role) -> str:
+        writer = throughput_writers[dealt[role] % len(throughput_writers)]
+        dealt[role] += 1
+        return writer
+
+    for place in scenario.place:
+        for _ in range(place.publishers):
+            add("t", "publisher", place.topic, place.node, deal("publisher"))
+        for _ in range(place.subscribers):
+            add("t", "subscriber", place.topic, place.node, deal("subscriber"))
+    if scenario.latency is not None:
+        topic = scenario.latency.topic
+        add("l", "publisher", topic, scenario.latency.publisher, latency_writer)
+        for node in scenario.latency.subscribers:
+            add("l", "subscriber", topic, node, latency_writer)
+    return Plan(tuple(topics), tuple(clients))
