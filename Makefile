@@ -9,8 +9,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-fabric fuzz soak \
-	lock clean
+.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-fabric \
+	bench-load bench-pipeline fuzz soak lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -55,13 +55,19 @@ check: .venv/.dev  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-relay bench-fabric  ## every benchmark
+bench: bench-relay bench-fabric bench-load bench-pipeline  ## every benchmark
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
 
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
+
+bench-load: .venv/.dev  ## how many messages the load tool receives and records
+	$(BIN)/python benchmarks/bench_load.py $(ARGS)
+
+bench-pipeline: .venv/.dev  ## the indexes of 200 million deliveries: Spark against DuckDB
+	$(BIN)/python benchmarks/bench_pipeline.py $(ARGS)
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=2000 for each algorithm
 	for a in pf sf; do $(BIN)/python -m isthmus.sim.soak --algorithm $$a --schedules $(or $(SCHEDULES),2000) || exit 1; done

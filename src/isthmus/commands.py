@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus import __version__
+from isthmus.bench_commands import bench, reproduce
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,6 +37,8 @@ app = typer.Typer(
 
 peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbours.")
 app.add_typer(peers, name="peers")
+app.add_typer(bench, name="bench")
+app.add_typer(reproduce, name="reproduce")
 
 NodeFile = Annotated[
     Path | None,
@@ -98,13 +101,26 @@ def up(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="A node's or fabric's file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml", help="A node's, fabric's or scenario's file.")
+    ],
 ) -> None:
     """Say what is wrong in a file and where; if nothing, print the values in effect."""
-    from isthmus.config import is_fabric_file, load_fabric_config, load_node_config
+    from isthmus.config import (
+        is_fabric_file,
+        is_scenario_file,
+        load_fabric_config,
+        load_node_config,
+    )
     from isthmus.fabric_links import notes
 
-    if is_fabric_file(file):
+    if is_scenario_file(file):
+        from isthmus.bench.scenario import load_scenario
+
+        scenario = load_scenario(file)
+        typer.echo(f"ok: {file} is the scenario {scenario.name!r}\n")
+        _print_values(scenario)
+    elif is_fabric_file(file):
         fabric = load_fabric_config(file)
         _check_algorithm(file, fabric.cooperation)
         typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")

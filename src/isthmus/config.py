@@ -65,6 +65,7 @@ __all__ = [
     "Peer",
     "Tls",
     "is_fabric_file",
+    "is_scenario_file",
     "load_fabric_config",
     "load_file",
     "load_node_config",
@@ -311,6 +312,11 @@ def located(error: ConfigError, path: str | Path) -> ConfigError:
 def is_fabric_file(path: str | Path) -> bool:
     """Whether the file describes a fabric: it has ``[[node]]`` tables, not one ``[node]``."""
     return isinstance(_read(Path(path))[1].get("node"), list)
+
+
+def is_scenario_file(path: str | Path) -> bool:
+    """Whether the file describes a benchmark: it has a table ``[scenario]``."""
+    return "scenario" in _read(Path(path))[1]
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

@@ -43,7 +43,9 @@ __all__ = [
     "SecretFileField",
     "Section",
     "TextFileField",
+    "fabric_broker",
     "is_loopback",
+    "known_algorithm",
 ]
 
 MIN_SECRET = 16
@@ -147,7 +149,8 @@ def _password(value: object) -> str:
     return value
 
 
-def _algorithm(name: str) -> str:
+def known_algorithm(name: str) -> str:
+    """`name` if there is such an algorithm; else a `ValueError` says which there are."""
     from isthmus.cooperation import registry
 
     try:
@@ -160,7 +163,8 @@ def _algorithm(name: str) -> str:
     return name
 
 
-def _fabric_broker(value: str) -> str:
+def fabric_broker(value: str) -> str:
+    """A broker's kind, ``auto`` or a URL; else a `ValueError` says which there are."""
     if ":" in value:
         return str(BrokerUrl.parse(value))
     if value == "auto":
@@ -190,7 +194,7 @@ TextFileField = Annotated[PathField, AfterValidator(_text_file)]
 SecretFileField = Annotated[PathField, AfterValidator(_secret_file)]
 SecretField = Annotated[str, PlainValidator(_secret), _hidden]
 PasswordField = Annotated[str, PlainValidator(_password), _hidden]
-AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(_algorithm)]
-BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(_fabric_broker)]
+AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(known_algorithm)]
+BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(fabric_broker)]
 Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_not_a_boolean)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]

@@ -7,6 +7,7 @@ what was wrong and what would be right.  A secret that is wrong is never repeate
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -44,6 +45,8 @@ def _section(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
             continue
         field = model.model_fields.get(part)
         inner = field.annotation if field else None
+        if isinstance(inner, UnionType):  # a table that may be left out
+            inner = next(kind for kind in get_args(inner) if kind is not NoneType)
         if get_origin(inner) is tuple:
             inner = get_args(inner)[0]
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
@@ -82,6 +85,10 @@ def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
         if kind == "tuple_type" and isinstance(item["input"], Mapping):
             return f"there may be several, so begin each with {header}, in double brackets"
         return f"must be a table, not {got}; begin it with {header} on a line of its own"
+    if kind in ("too_short", "string_too_short") and context["min_length"] == 1:
+        if _holds_tables(field):
+            return f"there must be at least one; begin it with [[{dotted(loc)}]]"
+        return f"must not be empty{remedy}"
     wanted = str(item["msg"]).removeprefix("Input should be ")
     wanted = wanted.replace("a valid integer", "an integer").replace("a valid ", "a ")
     return f"must be {wanted}, not {got}{remedy}"

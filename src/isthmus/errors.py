@@ -7,7 +7,18 @@
     │   └── BrokerFailed         it did not start, or died; carries the end of its log
     ├── AdminError               a running node could not be asked
     ├── AlgorithmError           no such cooperation algorithm, or a plug-in that cannot be used
+    ├── LoadError                a measurement that cannot be made
+    │   ├── LoadFailed           a load process or an agent failed; says which and carries its log
+    │   └── RunRefused           not under this name in this log
+    ├── LimitError               a limit search that cannot begin, or not go on from its file
+    ├── LogError                 a log that cannot be trusted: names the file and the reason
     ├── NodeFailed               a node process that we started did not come up; carries its log
+    ├── QuotaUnavailable         no CPU quotas for emulated servers here; says what is missing
+    ├── ReproduceError           a paper's experiments: no such one, or results that contradict
+    ├── ShapingFailed            the proxy between emulated servers did not come up; has its log
+    ├── SparkError               Spark cannot be used as asked
+    │   ├── JavaMissing          no Java here that Spark runs on; says how to get one
+    │   └── SparkFailed          a session, cluster or server did not come up; carries its log
     └── ProtocolError            bytes that break MQTT; carries a v5 reason code and the section
         ├── LocalProtocolError   our own fault: we were about to send such bytes
         └── RemoteProtocolError  the peer's fault: it sent such bytes
@@ -33,12 +44,23 @@ __all__ = [
     "ConfigError",
     "ConfigMistake",
     "IsthmusError",
+    "JavaMissing",
+    "LimitError",
+    "LoadError",
+    "LoadFailed",
     "LocalProtocolError",
+    "LogError",
     "MalformedPacket",
     "NodeFailed",
     "PacketTooLarge",
     "ProtocolError",
+    "QuotaUnavailable",
     "RemoteProtocolError",
+    "ReproduceError",
+    "RunRefused",
+    "ShapingFailed",
+    "SparkError",
+    "SparkFailed",
     "UnsupportedProtocolVersion",
 ]
 
@@ -108,12 +130,90 @@ class AlgorithmError(IsthmusError):
         self.available = tuple(available)
 
 
+class LoadError(IsthmusError):
+    """A measurement cannot be made."""
+
+
+class LoadFailed(LoadError):
+    """A load process, or the agent that runs it, failed; the measurement ended with it."""
+
+    def __init__(self, writer: str, problem: str, log_tail: str = "") -> None:
+        super().__init__(
+            f"load process {writer}: {problem}" + (f"\n{log_tail}" if log_tail else "")
+        )
+        self.writer = writer
+        self.problem = problem
+        self.log_tail = log_tail
+
+
+class RunRefused(LoadError):
+    """A run cannot be recorded under this name in this log."""
+
+    def __init__(self, run: str, problem: str) -> None:
+        super().__init__(f"run {run!r}: {problem}")
+        self.run = run
+        self.problem = problem
+
+
+class LimitError(IsthmusError):
+    """A limit search cannot begin, or cannot go on from the file of its measurements."""
+
+
+class LogError(IsthmusError):
+    """A log, or one file of it, cannot be trusted; `where` names it, `problem` says why."""
+
+    def __init__(self, where: object, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
+        self.where = str(where)
+        self.problem = problem
+
+
 class NodeFailed(IsthmusError):
     """A node process that we started did not come up."""
 
     def __init__(self, node: str, problem: str, log_tail: str = "") -> None:
         super().__init__(f"node {node}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
         self.node = node
+        self.problem = problem
+        self.log_tail = log_tail
+
+
+class QuotaUnavailable(IsthmusError):
+    """CPU quotas cannot be had on this machine, or not by this user."""
+
+
+class ShapingFailed(IsthmusError):
+    """The process that shapes the links between emulated servers did not come up."""
+
+    def __init__(self, problem: str, log_tail: str = "") -> None:
+        super().__init__(f"link shaping: {problem}" + (f"\n{log_tail}" if log_tail else ""))
+        self.problem = problem
+        self.log_tail = log_tail
+
+
+class ReproduceError(IsthmusError):
+    """A paper's experiments cannot be made as asked, or their results contradict each other."""
+
+
+class SparkError(IsthmusError):
+    """Spark cannot be used as asked."""
+
+
+class JavaMissing(SparkError):
+    """No Java that Spark runs on; `tried` says of each place why its Java is of no use."""
+
+    def __init__(self, tried: Sequence[str], remedy: str) -> None:
+        super().__init__(f"Spark needs Java and none here will do ({'; '.join(tried)}); {remedy}")
+        self.tried = tuple(tried)
+        self.remedy = remedy
+
+
+class SparkFailed(SparkError):
+    """A session, or a process of a cluster, did not come up."""
+
+    def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
+        super().__init__(f"{what}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
+        self.what = what
         self.problem = problem
         self.log_tail = log_tail
 

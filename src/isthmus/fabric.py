@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,19 +34,23 @@ from isthmus.brokers.ports import free_port
 from isthmus.brokers.processes import Launch, end, launch
 from isthmus.config import FabricConfig, FabricNode
 from isthmus.errors import AdminError, NodeFailed
+from isthmus.fabric_brokers import broker_url, create_broker, start_brokers
 from isthmus.fabric_links import fabric_links, notes
 from isthmus.node_file import node_file
 
 if TYPE_CHECKING:
     from isthmus.brokers.base import Broker
 
-__all__ = ["Fabric", "RunningNode", "free_address", "interruptible", "run_fabric"]
+__all__ = ["Detours", "Fabric", "RunningNode", "free_address", "interruptible", "run_fabric"]
 
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 START_ATTEMPTS = 3  # a free port that we chose can be taken by another process before the node
 LOG_TAIL_BYTES = 4000
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Detours = Callable[[Mapping[str, Address]], Mapping[tuple[str, str], Address]]
+"""Told where each node takes links, says where one node dials another instead, by their ids."""
 
 
 @dataclass(slots=True)
@@ -82,12 +86,24 @@ class RunningNode:
 
 
 class Fabric:
-    """The brokers and nodes of one fabric file; a context manager."""
+    """The brokers and nodes of one fabric file; a context manager.
 
-    def __init__(self, config: FabricConfig, *, ready_timeout_s: float = READY_TIMEOUT_S) -> None:
+    Files and logs of the nodes stand in `folder`, or in a temporary one.
+    """
+
+    def __init__(
+        self,
+        config: FabricConfig,
+        *,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        folder: Path | None = None,
+        detours: Detours | None = None,
+    ) -> None:
         self.config = config
         self.nodes: list[RunningNode] = []
         self._ready_timeout_s = ready_timeout_s
+        self._folder = folder
+        self._detours = detours
         self._exit = ExitStack()
 
     def __enter__(self) -> Fabric:
@@ -106,12 +122,20 @@ class Fabric:
 
         Raises `BrokerError` or `NodeFailed`.
         """
-        folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-")))
+        folder = self._folder or Path(
+            self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-"))
+        )
         # All at once, before any node: each is named in the files of those that link to it.
         links = {node.id: _with_port(node.link) for node in self.config.node}
+        brokers = [create_broker(node.broker) for node in self.config.node]
+        started = [broker for broker in brokers if broker is not None]
+        for broker in started:
+            self._exit.callback(broker.stop)  # before: a start that is interrupted is undone too
+        start_brokers(started)
+        detours = self._detours(links) if self._detours is not None else {}
         plans = [
-            _Plan(node, *self._start_broker(node.broker), folder, links)
-            for node in self.config.node
+            _Plan(node, broker, broker_url(node.broker, broker), folder, links, detours)
+            for node, broker in zip(self.config.node, brokers, strict=True)
         ]
         launched = [self._launch(plan) for plan in plans]
         for plan, running in zip(plans, launched, strict=True):
@@ -132,16 +156,6 @@ class Fabric:
         for node in dead:
             node.reported_dead = True
         return dead
-
-    def _start_broker(self, kind: str) -> tuple[Broker | None, BrokerUrl]:
-        if ":" in kind and kind != "embedded:":
-            return None, BrokerUrl.parse(kind)
-        from isthmus.brokers import create
-
-        broker = create(_chosen_kind(kind.rstrip(":")))
-        self._exit.callback(broker.stop)  # before start: a start that is interrupted is undone too
-        broker.start()
-        return broker, BrokerUrl("mqtt", broker.host, broker.port)
 
     def _until_ready(self, plan: _Plan, running: RunningNode) -> RunningNode:
         node = plan.node
@@ -174,7 +188,7 @@ class Fabric:
                 listen,
                 plan.url,
                 self.config,
-                peers=[plan.links.get(peer) or Address.parse(peer) for peer in node.peers],
+                peers=[plan.way_to(peer) for peer in node.peers],
                 login=(broker.username, broker.password) if broker and broker.username else None,
             )
         )
@@ -212,6 +226,12 @@ class _Plan:
     folder: Path
     links: Mapping[str, Address]
     """Where the nodes of this fabric take links, by id."""
+    detours: Mapping[tuple[str, str], Address]
+
+    def way_to(self, peer: str) -> Address:
+        """Where the node dials `peer`, an id or an address."""
+        way = self.detours.get((self.node.id, peer)) or self.links.get(peer)
+        return way or Address.parse(peer)
 
 
 def free_address(wanted: Address) -> Address:
@@ -228,14 +248,6 @@ def free_address(wanted: Address) -> Address:
 
 def _with_port(wanted: Address) -> Address:
     return wanted if wanted.port else Address(wanted.host, free_port(wanted.host))
-
-
-def _chosen_kind(kind: str) -> str:
-    if kind != "auto":
-        return kind
-    from isthmus.brokers import broker_class
-
-    return "embedded" if broker_class("mosquitto").missing() else "mosquitto"
 
 
 def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:

@@ -457,9 +457,10 @@ def test_every_command_and_option_is_documented() -> None:
     group = typer.main.get_command(app)
     commands = dict(getattr(group, "commands", {}))
     assert set(commands) >= {"node", "up", "check", "status", "peers"}
-    inner = getattr(commands["peers"], "commands", {})
-    commands |= {f"peers {name}": command for name, command in inner.items()}
-    assert {"peers list", "peers add", "peers remove"} <= set(commands)
+    for outer in ("peers", "bench", "reproduce"):
+        inner = getattr(commands[outer], "commands", {})
+        commands |= {f"{outer} {name}": command for name, command in inner.items()}
+    assert {"peers list", "peers add", "bench run", "bench index"} <= set(commands)
     for name, command in commands.items():
         section = re.split(r"\n##+ ", text.partition(f"# `isthmus {name}")[2])[0]
         assert section, name

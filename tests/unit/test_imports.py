@@ -30,6 +30,23 @@ ALLOWED = {
         "logs",
         "brokers",  # only for `embedded:`
     },
+    "pipeline": {"errors", "brokers", "pipeline"},
+    "bench": {
+        "errors",
+        "mqtt",
+        "brokers",
+        "addresses",
+        "admin_client",
+        "config",
+        "config_fields",
+        "config_mistakes",
+        "fabric",
+        "fabric_brokers",
+        "logs",
+        "pipeline",
+        "bench",
+    },
+    "reproduce": {"errors", "brokers", "fabric", "pipeline", "bench", "reproduce"},
 }
 """What each package may import of ours."""
 

@@ -9,10 +9,9 @@ Source: ILDM §5.2 (t-clients and l-clients), §6.1 and Table 3 (the patterns).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -26,6 +25,8 @@ from isthmus.config_fields import (
     Qos,
     Seconds,
     Section,
+    fabric_broker,
+    known_algorithm,
 )
 from isthmus.errors import ConfigError, ConfigMistake
 
@@ -55,7 +56,7 @@ class Overview(Section):
 class Load(Section):
     """``[load]``: what every t-client that publishes sends."""
 
-    interval_ms: Seconds | None = Field(default=None, gt=0, le=3_600_000, examples=[10.0])
+    interval_ms: Seconds | None = Field(default=None, ge=0.001, le=3_600_000, examples=[10.0])
     rate: Seconds | None = Field(default=None, gt=0, le=1_000_000, examples=[100.0])
     """Messages per second of each publisher; the other way to say `interval_ms`."""
     qos: Qos = Field(default=0, examples=[0])
@@ -161,12 +162,17 @@ class Scenario(Section):
         trim_s: float | None = None,
         interval_ns: int | None = None,
     ) -> Scenario:
-        """The same with another broker at every server, another algorithm, or other times."""
-        over = {"duration_s": duration_s, "trim_s": trim_s}
-        return self.model_copy(
+        """The same with another broker at every server, another algorithm, or other times.
+
+        Raises `ValueError` for what a file could not say either.
+        """
+        from isthmus.bench.scenario_contradictions import too_short
+
+        overview = {"duration_s": duration_s, "trim_s": trim_s}
+        changed = self.model_copy(
             update={
                 "scenario": self.scenario.model_copy(
-                    update={key: value for key, value in over.items() if value is not None}
+                    update={key: value for key, value in overview.items() if value is not None}
                 ),
                 "server": tuple(
                     server if broker is None else server.model_copy(update={"broker": broker})
@@ -178,6 +184,13 @@ class Scenario(Section):
                 else self.load.model_copy(update={"interval_ms": interval_ns / 1e6, "rate": None}),
             }
         )
+        if problem := too_short(changed.scenario.duration_s, changed.scenario.trim_s):
+            raise ValueError(problem)
+        if broker is not None:
+            fabric_broker(broker)
+        if algorithm is not None:
+            known_algorithm(algorithm)
+        return changed
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -185,6 +198,8 @@ def load_scenario(path: str | Path) -> Scenario:
 
     A name without folder and suffix is that of a shipped one.
     """
+    from isthmus.bench.scenario_contradictions import scenario_contradictions
+
     path = Path(path)
     if path.name == str(path) and not path.suffix and not path.exists():
         known = shipped()
@@ -200,96 +215,10 @@ def load_scenario(path: str | Path) -> Scenario:
                 ]
             )
         path = known[path.name]
-    return load_file(path, Scenario, _contradictions)
+    return load_file(path, Scenario, scenario_contradictions)
 
 
 def shipped() -> dict[str, Path]:
     """The scenarios that come with the package, by name."""
     folder = Path(str(files("isthmus.bench") / "scenarios"))
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
-
-
-def _contradictions(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    yield from _times(_table(data, "scenario"))
-    load = _table(data, "load")
-    if ("interval_ms" in load) == ("rate" in load):
-        problem = "both say how often" if "rate" in load else "is required, or rate"
-        yield ("load", "interval_ms"), f"{problem}; give one of them, like interval_ms = 10.0"
-    servers = _tables(data, "server")
-    ids = [server.get("id") for server in servers]
-    for index, server in enumerate(servers):
-        yield from _server(index, server, ids)
-    known = ", ".join(str(name) for name in ids)
-    for index, place in enumerate(_tables(data, "place")):
-        if place.get("node") is not None and place["node"] not in ids:
-            yield ("place", index, "node"), f"there is no [[server]] {place['node']!r}; {known} are"
-        if not place.get("publishers") and not place.get("subscribers"):
-            yield ("place", index), "places nobody; give publishers = 10 or subscribers = 10"
-        if wild := _wild(place.get("topic")):
-            yield ("place", index, "topic"), wild
-    latency = _table(data, "latency")
-    yield from _latency(latency, ids, [place.get("topic") for place in _tables(data, "place")])
-    if not any(place.get("publishers") for place in _tables(data, "place")) and not latency:
-        yield ("place",), "nobody publishes; give a [[place]] publishers = 10"
-
-
-def _times(overview: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    duration, trim = overview.get("duration_s", 80.0), overview.get("trim_s", 10.0)
-    numbers = all(isinstance(value, int | float) for value in (duration, trim))
-    if numbers and 2 * trim >= duration:
-        yield (
-            ("scenario", "trim_s"),
-            f"{trim:g} s cut at each end leave nothing of {duration:g} s; "
-            f"at most {duration / 4:g} is sensible",
-        )
-
-
-def _server(
-    index: int, server: Mapping[str, Any], ids: list[Any]
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if server.get("id") in ids[:index]:
-        yield ("server", index, "id"), f"{server['id']!r} is there twice; each has its own"
-    peers = server.get("peers")
-    for peer in peers if isinstance(peers, list) else ():
-        if peer not in ids or peer == server.get("id"):
-            yield ("server", index, "peers"), f"there is no other [[server]] {peer!r}"
-    if peers and server.get("with_node") is False:
-        yield ("server", index, "peers"), "a bare broker has no links; remove with_node = false"
-    if peers and "address" in server:
-        yield ("server", index, "peers"), "what runs already is linked by its own node's file"
-    if "admin" in server and "address" not in server:
-        yield ("server", index, "admin"), "is for one that runs already; give its address too"
-
-
-def _latency(
-    latency: Mapping[str, Any], ids: list[Any], topics: list[Any]
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    named = latency.get("subscribers")
-    for key, nodes in (
-        ("publisher", [latency["publisher"]] if "publisher" in latency else []),
-        ("subscribers", named if isinstance(named, list) else []),
-    ):
-        for node in nodes:
-            if node not in ids:
-                known = ", ".join(str(name) for name in ids)
-                yield ("latency", key), f"there is no [[server]] {node!r}; {known} are"
-    topic = latency.get("topic", "topic6")
-    if latency and topic in topics:
-        yield ("latency", "topic"), f"{topic!r} is a topic of t-clients; l-clients need their own"
-    if wild := _wild(topic):
-        yield ("latency", "topic"), wild
-
-
-def _wild(topic: object) -> str:
-    wild = isinstance(topic, str) and ("#" in topic or "+" in topic)
-    return f"{topic!r} has a wildcard; name one topic" if wild else ""
-
-
-def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = data.get(key)
-    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []

@@ -40,6 +40,7 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     pipe_stdin: bool = False  # the child sees end of file when we die or close it
+    pipe_stdout: bool = False  # then only its standard error goes to the log
 
 
 def find_executable(name: str) -> str | None:
@@ -104,7 +105,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 def launch(what: Launch, log: Path) -> subprocess.Popen[bytes]:
-    """Start `what` with both outputs appended to `log`."""
+    """Start `what` with its outputs appended to `log`."""
     in_child = _die_with_parent()
 
     def start() -> subprocess.Popen[bytes]:
@@ -114,8 +115,8 @@ def launch(what: Launch, log: Path) -> subprocess.Popen[bytes]:
                 env={**os.environ, **what.env},
                 cwd=what.cwd,
                 stdin=subprocess.PIPE if what.pipe_stdin else subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=subprocess.PIPE if what.pipe_stdout else output,
+                stderr=output,
                 start_new_session=True,
                 preexec_fn=in_child,  # noqa: PLW1509 - it needs no lock: one system call
             )
@@ -189,8 +190,9 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
             break
         time.sleep(0.005)
     process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _kill(pid: int) -> None:

@@ -147,11 +147,13 @@ DELIVERIES: Final = pa.schema(
     ]
 )
 
-# Counters since the connection began; null where the end that writes cannot know.
+# Counters since the connection began; null where the end that writes cannot know.  A connection of
+# a client has two ends: "client" is the load tool's, "server" the node's or broker's, which alone
+# knows how long it waited for a subscriber to read.  "link" is one between nodes.
 LINKS: Final = pa.schema(
     [
         pa.field("t_ns", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),  # "client" or "link" (between nodes)
+        pa.field("kind", pa.string(), nullable=False),  # "client", "server" or "link"
         pa.field("node", pa.string(), nullable=False),
         pa.field("peer", pa.string(), nullable=False),  # the client's name or the neighbour's id
         pa.field(

@@ -1,0 +1,220 @@
+"""One scenario, run: its servers started and watched, its clients playing, its runs recorded.
+
+    Scenario ──▶ Rig (brokers, nodes, quotas) ──▶ LoadSession (clients) ──▶ log ──▶ summary
+
+`one_run` and `search_limit` are what ``isthmus bench run`` and ``isthmus bench limit`` do;
+`limit_of` is the search alone, for whoever makes many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit_file import LimitFile, Measurement, find_limit
+from isthmus.bench.limit_trial import measuring
+from isthmus.bench.progress import Progress
+from isthmus.bench.rig import Rig
+from isthmus.bench.run_files import remove_run
+from isthmus.bench.scenario import Scenario
+from isthmus.bench.session import LoadSession
+from isthmus.bench.watch import Watch
+from isthmus.fabric import interruptible
+from isthmus.pipeline.direct import RunSummary, summarise
+
+if TYPE_CHECKING:
+    from isthmus.addresses import Address
+
+__all__ = ["Machines", "Searched", "WarmUp", "limit_of", "loaded", "one_run", "search_limit"]
+
+WARMING: Final = "warm-up"
+"""The run that warms brokers up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Who plays the t-clients: processes here, or at agents."""
+
+    writers: int = 2
+    agents: tuple[Address, ...] = ()
+    token: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Load before the quotas are set, as brokers of Java and JavaScript begin slowly."""
+
+    interval_ns: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A search that ended."""
+
+    found: Found
+    measurements: tuple[Measurement, ...]
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def loaded(
+    scenario: Scenario,
+    log: Path,
+    labels: Mapping[str, str],
+    *,
+    machines: Machines | None = None,
+    warm_up: WarmUp | None = None,
+    progress: Progress | None = None,
+    notes: list[str],
+) -> Iterator[LoadSession]:
+    """The scenario's servers and clients; `notes` gets what is not as the scenario asks for."""
+    machines = machines or Machines()
+    if progress is not None:
+        progress.say(f"starting {', '.join(server.id for server in scenario.server)}")
+    with Rig(scenario, quotas=warm_up is None) as rig:
+        every_s = min(1.0, scenario.scenario.duration_s / 8)
+        watch = Watch(rig.watched, rig.admins, rig.throttled_ns, every_s=every_s)
+        with LoadSession(
+            scenario,
+            rig.targets,
+            log,
+            writers=machines.writers,
+            agents=machines.agents,
+            token=machines.token,
+            labels=labels,
+            watch=watch,
+            progress=progress,
+        ) as session:
+            if warm_up is not None:
+                _warm_up(session, log, warm_up)
+                rig.set_quotas()
+            notes.extend(rig.notes)
+            yield session
+
+
+def _warm_up(session: LoadSession, log: Path, warm_up: WarmUp) -> None:
+    """Its run is no measurement, and not kept."""
+    remove_run(log, WARMING)
+    session.measure(
+        WARMING, interval_ns=warm_up.interval_ns, duration_s=warm_up.duration_s, trim_s=0.0
+    )
+    remove_run(log, WARMING)
+
+
+def limit_of(
+    file: Path,
+    log: Path,
+    scenario: Scenario,
+    options: SearchOptions,
+    labels: Mapping[str, str],
+    *,
+    prefix: str,
+    machines: Machines | None = None,
+    warm_up: WarmUp | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
+) -> Searched:
+    """Search on from what `file` holds until the limit is found.
+
+    `tell` hears of every measurement that is made.  Servers are started only if there is one.
+    """
+    notes: list[str] = []
+    with LimitFile(file, scenario, labels, options) as kept, ExitStack() as stack:
+        started: list[Callable[[Trial], Outcome]] = []
+
+        def measure(trial: Trial) -> Outcome:
+            if not started:
+                session = stack.enter_context(
+                    loaded(
+                        scenario,
+                        log,
+                        labels,
+                        machines=machines,
+                        warm_up=warm_up,
+                        progress=progress,
+                        notes=notes,
+                    )
+                )
+                started.append(measuring(session, log, scenario, options, prefix=prefix))
+            outcome = started[0](trial)
+            tell(trial, outcome)
+            return outcome
+
+        notes += kept.notes
+        found = find_limit(measure, LimitSearch(options), kept)
+        return Searched(found, tuple(kept.measurements), tuple(notes))
+
+
+def one_run(scenario: Scenario, log: Path, run: str, machines: Machines) -> int:
+    """Load once and print the run's indexes; the exit code."""
+    from isthmus.bench.run_view import print_run
+
+    notes: list[str] = []
+    with (
+        interruptible(),
+        loaded(
+            scenario,
+            log,
+            labels_of(scenario),
+            machines=machines,
+            progress=Progress(),
+            notes=notes,
+        ) as session,
+    ):
+        session.measure(run)
+    print_run(summarise(log, run), log, notes)
+    return 0
+
+
+def search_limit(
+    scenario: Scenario,
+    out: Path,
+    *,
+    bisect: bool,
+    repeats: int,
+    coarse_s: float | None,
+    machines: Machines,
+) -> int:
+    """Find the limit and print it; 1 if there is none in reach."""
+    from isthmus.bench.run_view import print_limit, print_trial
+
+    overview = scenario.scenario
+    share = overview.trim_s / overview.duration_s
+    options = SearchOptions(
+        scenario.load.interval_ns,
+        bisect=bisect,
+        coarse=None if coarse_s is None else Times(coarse_s, coarse_s * share),
+        repeats=repeats,
+    )
+    log = out / "log"
+    with interruptible():
+        searched = limit_of(
+            out / "limit.jsonl",
+            log,
+            scenario,
+            options,
+            labels_of(scenario),
+            prefix=scenario.name,
+            machines=machines,
+            progress=Progress(),
+            tell=print_trial,
+        )
+    summary: RunSummary | None = None
+    if searched.found.outcome is not None:
+        summary = summarise(log, searched.found.outcome.run)
+    print_limit(searched, summary, log)
+    return 0 if searched.found.verdict in ("found", "beyond") else 1
+
+
+def labels_of(scenario: Scenario) -> dict[str, str]:
+    """What the runs of a scenario are labelled with in the log."""
+    with_nodes = any(server.with_node for server in scenario.server)
+    return {
+        "broker": ",".join(dict.fromkeys(server.broker for server in scenario.server)),
+        "algorithm": scenario.algorithm if with_nodes else "",
+    }

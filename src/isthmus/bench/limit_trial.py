@@ -1,0 +1,108 @@
+"""One measurement of a limit search: the load session sends, the indexes say what came of it.
+
+The run of trial 7 at 3.2 ms is called ``PREFIX-007-3200000ns``.  Where a killed search has left a
+run of that name that did not end, it is removed, because a log with such a run is refused; one that
+ended but was not noted by the search any more is kept, and the new one gets another name.
+
+A run far over the limit may leave messages that still arrive when the next one begins.  If that
+one is then not under the limit, it is measured once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.run_files import COORDINATOR, remove_run
+from isthmus.bench.run_record import RunRecord
+from isthmus.bench.scenario import Scenario
+from isthmus.errors import LimitError
+from isthmus.pipeline.direct import summarise
+from isthmus.pipeline.schema import file_path
+
+__all__ = ["Session", "measuring"]
+
+
+class Session(Protocol):
+    """What a trial needs of :class:`isthmus.bench.session.LoadSession`."""
+
+    def measure(
+        self, run: str, *, interval_ns: int, duration_s: float, trim_s: float
+    ) -> RunRecord: ...
+
+
+def measuring(
+    session: Session, log: Path, scenario: Scenario, options: SearchOptions, *, prefix: str
+) -> Callable[[Trial], Outcome]:
+    """What `find_limit` measures with; `session` is one of `scenario` that writes to `log`."""
+    full = Times(scenario.scenario.duration_s, scenario.scenario.trim_s)
+    if not scenario.sp_ratio:
+        raise LimitError(
+            f"scenario {scenario.name!r} has no limit to find: no t-client subscribes to what "
+            "t-clients publish; give its [[place]]s publishers and subscribers of one topic"
+        )
+    for times in (full, options.coarse or full):
+        window_s = times.duration_s - 2 * times.trim_s
+        if options.first_interval_ns > window_s * 1e9:
+            raise LimitError(
+                f"the first interval is {options.first_interval_ns / 1e9:g} s, longer than the "
+                f"{window_s:g} s that are measured; begin shorter, or measure for longer"
+            )
+
+    return _Measuring(session, log, full, options.coarse or full, prefix)
+
+
+@dataclass(slots=True)
+class _Measuring:
+    session: Session
+    log: Path
+    full: Times
+    coarse: Times
+    prefix: str
+    drained: bool = False
+    """Messages of the last run were still arriving when it ended."""
+
+    def __call__(self, trial: Trial) -> Outcome:
+        disturbed = self.drained
+        outcome = self._once(trial)
+        if disturbed and not outcome.satisfies:
+            note = f"measured again, as {outcome.run} began amid messages of the run before"
+            outcome = self._once(trial)
+            outcome = replace(outcome, notes=(*outcome.notes, note))
+        return outcome
+
+    def _once(self, trial: Trial) -> Outcome:
+        run = _free_name(self.log, f"{self.prefix}-{trial.number:03d}-{trial.interval_ns}ns")
+        times = self.coarse if trial.coarse else self.full
+        record = self.session.measure(
+            run, interval_ns=trial.interval_ns, duration_s=times.duration_s, trim_s=times.trim_s
+        )
+        self.drained = record.ending == "drained"
+        summary = summarise(self.log, run)
+        notes = [*summary.notes]
+        if summary.limit_ratio is None:
+            notes.append("nothing was sent within the window, so Definition 1 says nothing")
+        return Outcome(
+            run=run,
+            under_limit=summary.under_limit,
+            ratio=summary.limit_ratio or 0.0,
+            ingress=summary.ingress,
+            egress=summary.egress,
+            loss_rate=summary.loss_rate or 0.0,
+            kept_pace=record.kept_pace,
+            limited_by=record.limited_by,
+            notes=tuple(notes),
+        )
+
+
+def _free_name(log: Path, wanted: str) -> str:
+    """A name that no run of the log has; what did not end under it is removed."""
+    run, number = wanted, 1
+    while file_path(log, "runs", run, COORDINATOR).exists():
+        number += 1
+        run = f"{wanted}-{number}"
+    remove_run(log, run)
+    return run

@@ -1,0 +1,274 @@
+"""The parts of a report, each made from results and from the tables of the indexes.
+
+Whoever writes a report chooses among them: :func:`write_report` takes all that say something about
+any benchmark; :mod:`isthmus.reproduce.ildm_report` puts the paper's figures first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from isthmus.bench.limit_file import Measurement
+from isthmus.bench.report import plots
+from isthmus.bench.report.page import Section, figure, page, paragraph, table
+from isthmus.bench.report.results import IndexTables, Result, rows_of_run
+
+__all__ = [
+    "bottleneck_section",
+    "cpu_section",
+    "key_section",
+    "limits_section",
+    "loss_section",
+    "search_points",
+    "search_section",
+    "seconds_section",
+    "write_report",
+]
+
+ALGORITHMS: Mapping[str, str] = {"": "bare broker", "pf": "PF", "sf": "SF"}
+Searches = Mapping[str, Sequence[plots.Point]]
+
+
+def write_report(
+    path: Path,
+    title: str,
+    lead: str,
+    results: Sequence[Result],
+    tables: IndexTables,
+    *,
+    setup: Mapping[str, str],
+    cores: int,
+    searches: Searches | None = None,
+) -> None:
+    """A report of any benchmark, as one HTML file."""
+    sections = [
+        limits_section("Throughput and latency", "", results),
+        loss_section(results),
+        bottleneck_section(results),
+        cpu_section(results, cores),
+        seconds_section(results, tables),
+        search_section(searches or {}),
+        key_section("What it ran on", setup),
+    ]
+    path.write_text(page(title, lead, [each for each in sections if each]), encoding="utf-8")
+
+
+def limits_section(
+    title: str,
+    text: str,
+    results: Sequence[Result],
+    *,
+    row: Callable[[Result], str] | None = None,
+    series: Callable[[Result], str] = lambda result: result.algorithm,
+    legend: Mapping[str, str] = ALGORITHMS,
+) -> Section | None:
+    """Bars of ingress, egress and latency (ILDM Fig. 11 and 12), and the figures as a table."""
+    if not results:
+        return None
+    row = row or (lambda result: result.name)
+    drawn = limits_figure(results, row=row, series=series, legend=legend)
+    body = [paragraph(text)] if text else []
+    body.append(figure(plots.svg(drawn, title), title + "; values are those of the table below."))
+    body.append(
+        table(
+            (
+                "system",
+                "interval",
+                "ingress /s",
+                "egress /s",
+                "ratio (Def. 1)",
+                "latency mean",
+                "50 %",
+                "99 %",
+                "max",
+                "messages timed",
+            ),
+            [
+                (
+                    result.name,
+                    None if result.interval_ms is None else f"{result.interval_ms:.4g} ms",
+                    ("≥ " if result.is_lower_bound else "") + f"{result.ingress:,.0f}",
+                    ("≥ " if result.is_lower_bound else "") + f"{result.egress:,.0f}",
+                    _digits(result.limit_ratio, 4),
+                    _ms(result.latency_mean_ms),
+                    _ms(result.latency_p50_ms),
+                    _ms(result.latency_p99_ms),
+                    _ms(result.latency_max_ms),
+                    result.latency_count,
+                )
+                for result in results
+            ],
+        )
+    )
+    return Section(title, "\n".join(body))
+
+
+def limits_figure(
+    results: Sequence[Result],
+    *,
+    row: Callable[[Result], str],
+    series: Callable[[Result], str],
+    legend: Mapping[str, str],
+) -> Figure:
+    """The drawing alone."""
+    bars = [
+        plots.Bar(
+            row(result),
+            series(result),
+            result.ingress,
+            result.egress,
+            result.latency_mean_ms,
+            result.latency_p50_ms,
+            result.latency_p99_ms,
+            result.is_lower_bound,
+        )
+        for result in results
+    ]
+    used = {bar.series for bar in bars}
+    named = {key: legend.get(key, key) for key in [*legend, *used] if key in used}
+    return plots.limit_bars(bars, named)
+
+
+def loss_section(results: Sequence[Result]) -> Section:
+    """Loss, duplicates and order at each result's interval."""
+    rows = [
+        (
+            result.name,
+            result.expected,
+            result.lost,
+            _digits(result.loss_rate, 6),
+            result.duplicates,
+            result.order_violations,
+        )
+        for result in results
+    ]
+    text = (
+        "Of the messages that t-clients sent within the window: how many deliveries the fan-out "
+        "makes of them, how many of those never came, came twice, or came after a later one of "
+        "the same publisher."
+    )
+    header = ("system", "expected", "lost", "loss rate", "duplicates", "out of order")
+    return Section("Loss at the limit", paragraph(text) + table(header, rows))
+
+
+def bottleneck_section(results: Sequence[Result]) -> Section:
+    """What gave way first, and how sure one can be."""
+    rows = [
+        (
+            result.name,
+            result.limited_by or "nobody watched",
+            "at least" if result.is_lower_bound else "the brokers' own",
+            None if result.error is None else f"{result.error:.1%}",
+            result.measurements,
+            None if result.cpu is None else f"{result.cpu.busiest_server:.2f}",
+            _percent(None if result.cpu is None else result.cpu.throttled_share),
+            None if result.cpu is None else f"{result.cpu.load:.2f}",
+            "; ".join(dict.fromkeys(result.notes)),
+        )
+        for result in results
+    ]
+    text = (
+        "What kept the next smaller interval from being under the limit. Where that was not the "
+        "brokers, their own limit is at least what was found. The error is by how much the true "
+        "limit can be larger; cores and throttling are those of the run at the limit."
+    )
+    header = (
+        "system",
+        "gave way first",
+        "so the limit is",
+        "error",
+        "measurements",
+        "cores, busiest server",
+        "throttled",
+        "cores, load tool",
+        "notes",
+    )
+    return Section("Who was the bottleneck", paragraph(text) + table(header, rows))
+
+
+def cpu_section(results: Sequence[Result], cores: int) -> Section | None:
+    """Cores in use by brokers, nodes, load tool and everything else."""
+    rows = [(result.name, _shares(result)) for result in results if result.cpu is not None]
+    if not rows:
+        return None
+    legend = {
+        "broker": "brokers",
+        "node": "nodes",
+        "load": "load tool",
+        "other": "everything else on the machine",
+    }
+    drawn = plots.cpu_bars(rows, cores=cores, legend=legend)
+    caption = "Average over the run at the limit. Everything else includes the watch itself."
+    return Section("CPU", figure(plots.svg(drawn, "cores in use"), caption))
+
+
+def seconds_section(results: Sequence[Result], tables: IndexTables) -> Section | None:
+    """Throughput per second of each run (ILDM §5.2)."""
+    runs = {
+        result.name: [
+            (row["second"], row["in_window"], row["ingress"] * result.sp_ratio, row["egress"])
+            for row in sorted(
+                rows_of_run(tables, "per_second", result.run), key=lambda row: int(row["second"])
+            )
+        ]
+        for result in results
+    }
+    if not any(runs.values()):
+        return None
+    drawn = plots.seconds_lines(runs)
+    caption = "Dashed: ingress times sp-ratio, what should come out. Blue: egress."
+    return Section("Per second", figure(plots.svg(drawn, "throughput per second"), caption))
+
+
+def search_section(searches: Searches) -> Section | None:
+    """Every measurement of every search."""
+    if not searches:
+        return None
+    drawn = plots.search_points(searches)
+    caption = (
+        "Dots satisfy Definition 1, crosses do not. On the grey line everything that the "
+        "publishers were asked to send arrives."
+    )
+    return Section("The search", figure(plots.svg(drawn, "measurements of the search"), caption))
+
+
+def search_points(
+    measurements: Sequence[Measurement], publishers: int, sp_ratio: float
+) -> list[plots.Point]:
+    """The measurements of a search, as points."""
+    return [
+        plots.Point(
+            publishers * 1e9 / each.trial.interval_ns * sp_ratio,
+            each.outcome.egress,
+            each.outcome.satisfies,
+        )
+        for each in measurements
+    ]
+
+
+def key_section(title: str, values: Mapping[str, str]) -> Section:
+    """Names and values."""
+    return Section(title, table(("", ""), list(values.items())))
+
+
+def _shares(result: Result) -> dict[str, float]:
+    cpu = result.cpu
+    assert cpu is not None
+    ours = cpu.brokers + cpu.nodes + cpu.load
+    other = 0.0 if cpu.machine is None else max(0.0, cpu.machine - ours)
+    return {"broker": cpu.brokers, "node": cpu.nodes, "load": cpu.load, "other": other}
+
+
+def _ms(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3g} ms"
+
+
+def _digits(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0%}"

@@ -1,0 +1,250 @@
+"""The mistakes that lie between the keys of a scenario, or that only MQTT knows.
+
+`scenario_contradictions` looks at the raw tables, whose values may be of any type, and passes over
+what the fields themselves already report.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from isthmus.addresses import Address
+from isthmus.bench.scenario import Latency, Overview
+from isthmus.config_mistakes import Loc
+from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.topics import check_topic_name
+
+__all__ = ["scenario_contradictions", "too_short"]
+
+Table = Mapping[str, Any]
+Mistakes = Iterator[tuple[Loc, str]]
+
+DEFAULT_DURATION_S = Overview.model_fields["duration_s"].default
+DEFAULT_TRIM_S = Overview.model_fields["trim_s"].default
+DEFAULT_LATENCY_TOPIC = Latency.model_fields["topic"].default
+
+
+def scenario_contradictions(data: Table) -> Mistakes:
+    """Everything that two keys of a scenario say against each other."""
+    overview = _table(data, "scenario")
+    duration = overview.get("duration_s", DEFAULT_DURATION_S)
+    trim = overview.get("trim_s", DEFAULT_TRIM_S)
+    if _are_numbers(duration, trim) and (problem := too_short(duration, trim)):
+        yield ("scenario", "trim_s" if "trim_s" in overview else "duration_s"), problem
+    load = _table(data, "load")
+    if ("interval_ms" in load) == ("rate" in load):
+        problem = "both say how often" if "rate" in load else "is required, or rate"
+        yield ("load", "interval_ms"), f"{problem}; give one of them, like interval_ms = 10.0"
+    servers, places = _tables(data, "server"), _tables(data, "place")
+    yield from _servers(servers)
+    if data.get("algorithm") == "none" and any(server.get("peers") for _, server in servers):
+        yield (
+            ("algorithm",),
+            '"none" passes no message to a peer, but there are peers; write "sf" or "pf", or '
+            "remove the peers",
+        )
+    ids = _ids(servers)
+    yield from _places(places, ids)
+    latency = _table(data, "latency")
+    yield from _latency(latency, ids, {place.get("topic") for _, place in _of_text(places)})
+    if not any(place.get("publishers") for _, place in places) and not latency:
+        yield ("place",), "nobody publishes; give a [[place]] publishers = 10"
+    yield from _apart(servers, places, latency)
+
+
+def too_short(duration_s: float, trim_s: float) -> str:
+    """What is wrong if nothing is left of the duration when both its ends are cut."""
+    if 2 * trim_s < duration_s:
+        return ""
+    return (
+        f"{trim_s:g} s cut at each end leave nothing of {duration_s:g} s; "
+        f"at most {duration_s / 4:g} is sensible"
+    )
+
+
+def _servers(servers: list[tuple[int, Table]]) -> Mistakes:
+    first: dict[str, int] = {}
+    for index, server in servers:
+        identity = server.get("id")
+        if isinstance(identity, str):
+            if identity in first:
+                yield (
+                    ("server", index, "id"),
+                    f'"{identity}" is already the id of server[{first[identity]}]; ids are unique',
+                )
+            first.setdefault(identity, index)
+    by_id = {identity: dict(servers)[index] for identity, index in first.items()}
+    for index, server in servers:
+        for problem in _wrong_peers(server, by_id):
+            yield ("server", index, "peers"), problem
+            break  # one line of the file, one mistake at a time
+        for key in ("address", "admin"):
+            if _port(server.get(key)) == 0:
+                yield ("server", index, key), f'"{server[key]}" has no port to connect to'
+        if "address" not in server:
+            for key in ("admin", "username", "password"):
+                if key in server:
+                    yield (
+                        ("server", index, key),
+                        "is for one that runs already; give its address too",
+                    )
+                    break
+        elif "password" in server and "username" not in server:
+            yield ("server", index, "username"), "is required because there is a password"
+
+
+def _wrong_peers(server: Table, by_id: Mapping[str, Table]) -> Iterator[str]:
+    peers = server.get("peers")
+    if not isinstance(peers, list) or not peers:
+        return
+    if server.get("with_node") is False:
+        yield "a bare broker has no links; remove with_node = false, or the peers"
+    if "address" in server:
+        yield "what runs already is linked by its own node's file; remove the peers"
+    seen: set[str] = set()
+    for peer in (peer for peer in peers if isinstance(peer, str)):
+        if peer in seen:
+            yield f'"{peer}" is named twice; remove one of the two'
+        seen.add(peer)
+        if peer == server.get("id"):
+            yield f'"{peer}" is this server itself; name another one'
+        elif (other := by_id.get(peer)) is None:
+            yield _no_server(peer, [name for name in by_id if name != server.get("id")])
+        elif other.get("with_node") is False:
+            yield f'"{peer}" is a bare broker, which has no links; remove its with_node = false'
+        elif "address" in other:
+            yield f'"{peer}" runs already and is linked by its own node\'s file; remove it here'
+
+
+def _places(places: list[tuple[int, Table]], ids: list[str]) -> Mistakes:
+    for index, place in places:
+        node = place.get("node")
+        if isinstance(node, str) and node not in ids:
+            yield ("place", index, "node"), _no_server(node, ids)
+        if not place.get("publishers") and not place.get("subscribers"):
+            yield ("place", index), "places nobody; give publishers = 10 or subscribers = 10"
+        if problem := _wrong_topic(place.get("topic")):
+            yield ("place", index, "topic"), problem
+
+
+def _latency(latency: Table, ids: list[str], topics: set[Any]) -> Mistakes:
+    named = latency.get("subscribers")
+    for key, nodes in (
+        ("publisher", [latency.get("publisher")]),
+        ("subscribers", named if isinstance(named, list) else []),
+    ):
+        for node in nodes:
+            if isinstance(node, str) and node not in ids:
+                yield ("latency", key), _no_server(node, ids)
+                break
+    topic = latency.get("topic", DEFAULT_LATENCY_TOPIC)
+    if latency and isinstance(topic, str) and topic in topics:
+        yield ("latency", "topic"), f'"{topic}" is a topic of t-clients; l-clients need their own'
+    if problem := _wrong_topic(topic):
+        yield ("latency", "topic"), problem
+
+
+def _apart(
+    servers: list[tuple[int, Table]], places: list[tuple[int, Table]], latency: Table
+) -> Mistakes:
+    """Subscribers that no message of their topic can reach; unknown for what runs already."""
+    part = _parts(servers)
+    publishers: dict[str, list[str]] = {}
+    for _, place in _of_text(places):
+        if place.get("publishers") and place["node"] in part:
+            publishers.setdefault(place["topic"], []).append(place["node"])
+    for index, place in _of_text(places):
+        if not place.get("subscribers") or place["node"] not in part:
+            continue
+        for node in publishers.get(place["topic"], ()):
+            if part[node] != part[place["node"]]:
+                problem = _not_joined(node, place["node"], place["topic"])
+                yield ("place", index, "topic"), problem
+                break
+    source, named = latency.get("publisher"), latency.get("subscribers")
+    if isinstance(source, str) and source in part and isinstance(named, list):
+        for node in named:
+            if isinstance(node, str) and part.get(node, part[source]) != part[source]:
+                topic = latency.get("topic", DEFAULT_LATENCY_TOPIC)
+                yield ("latency", "subscribers"), _not_joined(source, node, topic)
+                break
+
+
+def _parts(servers: list[tuple[int, Table]]) -> dict[str, str]:
+    """Which servers the links join: each one's id to the least id of its part."""
+    started = {
+        server["id"]: server
+        for _, server in servers
+        if isinstance(server.get("id"), str) and "address" not in server
+    }
+    part = {identity: identity for identity in started}
+    for identity, server in started.items():
+        peers = server.get("peers")
+        for peer in peers if isinstance(peers, list) else ():
+            if isinstance(peer, str) and peer in part:
+                low, high = sorted((part[identity], part[peer]))
+                part = {name: low if of == high else of for name, of in part.items()}
+    return part
+
+
+def _not_joined(source: str, node: str, topic: object) -> str:
+    return (
+        f'"{topic}" is published at {source}, but no links lead from there to {node}; '
+        "join them by peers"
+    )
+
+
+def _no_server(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    listed = ", ".join(dict.fromkeys(known)) or "none"
+    return f'there is no [[server]] "{name}"{meant}; there are {listed}'
+
+
+def _wrong_topic(topic: object) -> str:
+    if not isinstance(topic, str) or not topic:
+        return ""
+    try:
+        check_topic_name(topic)
+    except RemoteProtocolError as error:
+        return error.problem
+    if topic.startswith("$"):
+        return f'"{topic}" begins with $, which brokers keep for themselves; leave it out'
+    return ""
+
+
+def _port(address: object) -> int | None:
+    try:
+        return Address.parse(address).port if isinstance(address, str) else None
+    except ValueError:
+        return None  # already reported by the field itself
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(value, int | float) for value in values)
+
+
+def _table(data: Table, key: str) -> Table:
+    value = data.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _tables(data: Table, key: str) -> list[tuple[int, Table]]:
+    value = data.get(key)
+    found = enumerate(value if isinstance(value, list) else ())
+    return [(index, table) for index, table in found if isinstance(table, Mapping)]
+
+
+def _ids(servers: list[tuple[int, Table]]) -> list[str]:
+    return [server["id"] for _, server in servers if isinstance(server.get("id"), str)]
+
+
+def _of_text(places: list[tuple[int, Table]]) -> list[tuple[int, Table]]:
+    """Those whose node and topic are texts, as they must be."""
+    return [
+        (index, place)
+        for index, place in places
+        if isinstance(place.get("node"), str) and isinstance(place.get("topic"), str)
+    ]

@@ -1,0 +1,94 @@
+"""How far a Spark job is, on a console: a bar on a terminal, a line now and then elsewhere.
+
+Spark tells it in two ways: a session in this process has a tracker that can be asked, Spark Connect
+calls a handler.  Either way it is a number of tasks done of those known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["shown_progress"]
+
+_LOOK_S: Final = 0.3
+_PLAIN_EVERY: Final = 33
+"""Looks between two lines where there is no terminal: about 10 s."""
+
+Tasks = tuple[int, int]
+
+
+@contextmanager
+def shown_progress(spark: SparkSession, console: Console | None) -> Iterator[None]:
+    """Show on `console`, if there is one, how far the jobs of `spark` are."""
+    if console is None:
+        yield
+        return
+    with _tasks_of(spark) as tasks:
+        ended = threading.Event()
+        shower = threading.Thread(target=_show, args=(console, tasks, ended), name="progress")
+        shower.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            shower.join()
+
+
+@contextmanager
+def _tasks_of(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
+    """A function that says how many tasks of the stages that run now are done, and how many are."""
+    if hasattr(spark, "_jsparkSession"):
+        tracker = spark.sparkContext.statusTracker()
+
+        def asked() -> Tasks:
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            done = sum(stage.numCompletedTasks for stage in known)
+            return done, sum(stage.numTasks for stage in known)
+
+        yield asked
+        return
+    latest: Tasks = (0, 0)
+
+    def told(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
+        nonlocal latest
+        running = [] if done else [stage for stage in stages or () if not stage.done]
+        completed = sum(stage.num_completed_tasks for stage in running)
+        latest = (completed, sum(stage.num_tasks for stage in running))
+
+    handler: Any = told  # a plain function serves, as Spark's own examples show
+    spark.registerProgressHandler(handler)
+    try:
+        yield lambda: latest
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+def _show(console: Console, tasks: Callable[[], Tasks], ended: threading.Event) -> None:
+    looks = 0
+    with Progress(
+        TextColumn("counting"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task("", total=None)
+        while not ended.wait(_LOOK_S):
+            done, known = tasks()
+            progress.update(bar, completed=done, total=known or None)
+            looks += 1
+            if not console.is_terminal and looks % _PLAIN_EVERY == 0:
+                console.print(f"counting: {done} of {known} tasks done")

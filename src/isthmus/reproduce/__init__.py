@@ -1,0 +1,1 @@
+"""One module per paper: runs its experiments, compares with its numbers, draws its figures."""

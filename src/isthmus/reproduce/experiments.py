@@ -1,0 +1,146 @@
+"""The experiments of the ILDM paper's evaluation, and one that it left for later.
+
+    single-BROKER     a bare broker of each make that is installed here     (Fig. 11, §6.3)
+    A-pf … D-sf       Mosquitto with nodes, patterns A to D, PF and SF      (Fig. 12, §6.4)
+    mixed-C-sf …      five brokers of different makes in one fabric         (beyond the paper)
+
+Departures from the paper: servers are emulated on one machine, each a CPU quota ("emulation" of the
+scenarios).  Such a server has two cores of a tenth each.  A process that runs in one thread can use
+one of them; a broker of many threads uses both, as it would on the paper's server, alone or in a
+mixed fabric.  Brokers that compile themselves as they run are warmed up before the quotas are set;
+the paper's had whole cores to do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from isthmus.bench.scenario import Scenario, load_scenario
+from isthmus.brokers import broker_class, names
+from isthmus.errors import ReproduceError
+
+__all__ = ["MIXED", "Experiment", "choose", "experiments", "missing_brokers"]
+
+Group = Literal["single", "pattern", "mixed"]
+
+MIXED: Final = ("mosquitto", "aedes", "hivemq", "activemq", "rabbitmq")
+"""One per server of the row, in this order."""
+ONE_THREAD: Final = frozenset({"mosquitto", "embedded", "aedes"})
+"""Brokers that handle all messages in one thread."""
+COMPILES_AS_IT_RUNS: Final = frozenset({"aedes", "moquette", "hivemq", "activemq"})
+"""Brokers of Java and JavaScript: slow until the machine code of their busy parts is made."""
+
+RELATIVE: Final[Mapping[str, float]] = {
+    "single-mosquitto": 1.0,
+    "single-embedded": 0.03,
+    "single-aedes": 0.5,
+    "single-moquette": 0.4,
+    "single-ejabberd": 0.3,
+    "single-hivemq": 0.3,
+    "single-activemq": 0.3,
+    "single-rabbitmq": 0.2,
+    "A-pf": 0.9,
+    "A-sf": 0.9,
+    "B-pf": 1.5,
+    "B-sf": 1.5,
+    "C-pf": 1.5,
+    "C-sf": 4.3,
+    "D-pf": 1.5,
+    "D-sf": 3.0,
+    "mixed-B-sf": 0.5,
+    "mixed-C-sf": 0.8,
+    "mixed-D-sf": 0.7,
+}
+"""Egress as a multiple of bare Mosquitto's, roughly: where a search begins, not what it finds."""
+USUAL_EGRESS: Final = 20_000.0
+"""Of bare Mosquitto on a tenth of a core, as long as it is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One system whose limit is searched."""
+
+    name: str
+    group: Group
+    scenario: Scenario
+    brokers: tuple[str, ...]
+    """One per server."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What its runs are labelled with in the log."""
+        algorithm = "" if self.group == "single" else self.scenario.algorithm
+        return {
+            "experiment": self.name,
+            "broker": ",".join(self.brokers),
+            "algorithm": algorithm,
+        }
+
+    @property
+    def compiles_as_it_runs(self) -> bool:
+        """Whether a broker of it wants to be warmed up."""
+        return not COMPILES_AS_IT_RUNS.isdisjoint(self.brokers)
+
+    def first_interval_ns(self, bare_mosquitto_egress: float | None) -> int:
+        """Where to begin the search: one measurement under the limit expected, then one over it."""
+        egress = RELATIVE.get(self.name, 1.0) * (bare_mosquitto_egress or USUAL_EGRESS)
+        publishers = sum(place.publishers for place in self.scenario.place)
+        shortest_ns = publishers * self.scenario.sp_ratio * 1e9 / egress
+        # x is found in two measurements if x/2 < shortest <= x; the root of two is the middle.
+        return round(shortest_ns * 2**0.5 / 1e3) * 1000
+
+
+def experiments(*, quick: bool) -> list[Experiment]:
+    """All of them, in the order in which they are made."""
+    return [
+        *(_single(broker) for broker in names()),
+        *(_pattern(pattern, algorithm) for pattern in "ABCD" for algorithm in ("pf", "sf")),
+        *(_mixed(pattern) for pattern in ("C" if quick else "BCD")),
+    ]
+
+
+def choose(known: Sequence[Experiment], only: Iterable[str]) -> list[Experiment]:
+    """Those named in `only`, all if that is empty; raises `ReproduceError` for other names."""
+    wanted = dict.fromkeys(only)
+    listed = {experiment.name: experiment for experiment in known}
+    if unknown := [name for name in wanted if name not in listed]:
+        raise ReproduceError(
+            f"there is no experiment {', '.join(unknown)}; there are {', '.join(listed)}"
+        )
+    return [listed[name] for name in listed if not wanted or name in wanted]
+
+
+def missing_brokers(experiment: Experiment) -> dict[str, str]:
+    """Brokers that it needs and that are not installed here, with how to get them."""
+    found = {broker: broker_class(broker).missing() for broker in dict.fromkeys(experiment.brokers)}
+    return {broker: str(missing) for broker, missing in found.items() if missing is not None}
+
+
+def _single(broker: str) -> Experiment:
+    scenario = load_scenario("single").changed(broker=broker)
+    if broker not in ONE_THREAD:
+        scenario = _many_threads(scenario)
+    return Experiment(f"single-{broker}", "single", scenario, (broker,))
+
+
+def _pattern(pattern: str, algorithm: str) -> Experiment:
+    scenario = load_scenario(pattern).changed(broker="mosquitto", algorithm=algorithm)
+    brokers = ("mosquitto",) * len(scenario.server)
+    return Experiment(f"{pattern}-{algorithm}", "pattern", scenario, brokers)
+
+
+def _mixed(pattern: str) -> Experiment:
+    scenario = load_scenario(pattern).changed(algorithm="sf")
+    servers = tuple(
+        server.model_copy(update={"broker": broker})
+        for server, broker in zip(scenario.server, MIXED, strict=True)
+    )
+    mixed = _many_threads(scenario.model_copy(update={"server": servers}))
+    return Experiment(f"mixed-{pattern}-sf", "mixed", mixed, MIXED)
+
+
+def _many_threads(scenario: Scenario) -> Scenario:
+    emulation = scenario.emulation.model_copy(update={"cpu_per_process": None})
+    return scenario.model_copy(update={"emulation": emulation})

@@ -1,0 +1,219 @@
+"""What the ILDM paper found, and whether it holds here.
+
+Each row is a statement of the paper with our figure beside it.  The judgement is never finer than
+the measurement:
+
+* A limit is known as a range, from what was measured to what the next smaller interval of the grid
+  would have given (at most 5 % more, ILDM §5.3).  A ratio of two limits is therefore a range as
+  well; a statement is *yes* or *no* if it is so for the whole range, else *within noise*.
+* Latencies are compared by mean and by median; *within noise* where these disagree or differ by
+  less than a tenth.
+
+Noise between runs comes on top and is not in these ranges, so a narrow *yes* is worth less than a
+wide one.  Source: ILDM §6.3 and §6.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from isthmus.bench.report.results import Result
+
+__all__ = ["Claim", "Range", "Verdict", "compare"]
+
+Verdict = Literal["yes", "no", "within noise", "not measured"]
+
+OVERHEAD: Final = 0.10
+BEST_CASE: Final = 4.3
+LATENCY_NOISE: Final = 0.10
+ERROR_BOUND: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement of the paper, and ours beside it."""
+
+    source: str
+    statement: str
+    paper: str
+    ours: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A figure as measured, and between which values the true one can lie."""
+
+    measured: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        if math.isinf(self.most):
+            return f"{self.measured:.2f} (at least {self.least:.2f})"
+        return f"{self.measured:.2f} ({self.least:.2f} to {self.most:.2f})"
+
+
+def ratio(one: Result, other: Result) -> Range:
+    """The limit of `one` as a multiple of `other`'s."""
+    return Range(
+        one.egress / other.egress,
+        0.0 if math.isinf(other.most_egress) else one.egress / other.most_egress,
+        one.most_egress / other.egress,
+    )
+
+
+def at_least(value: Range, bound: float) -> Verdict:
+    """Whether `value` reaches `bound`."""
+    if value.least >= bound:
+        return "yes"
+    return "no" if value.most < bound else "within noise"
+
+
+def compare(results: Mapping[str, Result]) -> list[Claim]:
+    """Every statement for which there are measurements, and by name those for which not.
+
+    `results` by name: ``single-BROKER``, ``A-pf`` … ``D-sf``.
+    """
+    return [
+        *_overhead(results),
+        *_best_case(results),
+        *_orders(results),
+        *_latencies(results),
+        *_single_brokers(results),
+        *_everywhere(list(results.values())),
+    ]
+
+
+def _overhead(results: Mapping[str, Result]) -> Iterator[Claim]:
+    for algorithm in ("pf", "sf"):
+        what = f"throughput that a node costs one broker: A-{algorithm}, bare Mosquitto"
+        paper = "about 10 %"
+        pair = _pair(results, f"A-{algorithm}", "single-mosquitto")
+        if pair is None:
+            yield Claim("§6.4", what, paper, "", "not measured")
+            continue
+        kept = ratio(*pair)
+        cost = Range(1 - kept.measured, 1 - kept.most, 1 - kept.least)
+        shown = f"{cost.measured:.1%} ({cost.least:.1%} to {cost.most:.1%})"
+        yield Claim("§6.4", what, paper, shown, at_least(kept, 1 - OVERHEAD))
+
+
+def _best_case(results: Mapping[str, Result]) -> Iterator[Claim]:
+    what = "five brokers against one at best: C-sf / bare Mosquitto"
+    pair = _pair(results, "C-sf", "single-mosquitto")
+    yield _ratio_claim(pair, what, f"{BEST_CASE}", BEST_CASE)
+
+
+def _orders(results: Mapping[str, Result]) -> Iterator[Claim]:
+    for pattern in ("B", "C", "D"):
+        for algorithm in ("pf", "sf"):
+            name = f"{pattern}-{algorithm}"
+            what = f"five brokers give more than one: {name} / bare Mosquitto"
+            yield _ratio_claim(_pair(results, name, "single-mosquitto"), what, "> 1")
+    for pattern in ("A", "B", "C", "D"):
+        what = f"SF gives as much as PF: {pattern}-sf / {pattern}-pf"
+        yield _ratio_claim(_pair(results, f"{pattern}-sf", f"{pattern}-pf"), what, "≥ 1")
+    for algorithm in ("sf", "pf"):
+        for more, less in (("C", "D"), ("D", "B")):
+            what = f"locality gives more: {more}-{algorithm} / {less}-{algorithm}"
+            pair = _pair(results, f"{more}-{algorithm}", f"{less}-{algorithm}")
+            yield _ratio_claim(pair, what, "> 1")
+
+
+def _latencies(results: Mapping[str, Result]) -> Iterator[Claim]:
+    for longer, shorter, what, paper in (
+        ("C-pf", "C-sf", "latency: SF below PF in C", "SF < PF"),
+        ("D-pf", "D-sf", "latency: SF below PF in D", "SF < PF"),
+        ("B-sf", "B-pf", "latency: SF a little above PF in B", "SF > PF"),
+        ("A-sf", "single-mosquitto", "latency: a node adds some", "A > bare"),
+        ("C-sf", "A-sf", "latency: more hops add more", "C > A"),
+    ):
+        pair = _pair(results, longer, shorter)
+        if pair is None or any(result.latency_mean_ms is None for result in pair):
+            yield Claim("§6.4", what, paper, "", "not measured")
+            continue
+        yield _latency_claim(what, paper, *pair)
+
+
+def _single_brokers(results: Mapping[str, Result]) -> Iterator[Claim]:
+    of_paper = ("mosquitto", "moquette", "rabbitmq", "activemq")
+    singles = {name: results.get(f"single-{name}") for name in of_paper}
+    known = {name: result for name, result in singles.items() if result is not None}
+    most = "most throughput of the paper's four brokers, small server"
+    quick = "shortest latency of the paper's four brokers, small server"
+    if len(known) < len(of_paper):
+        yield Claim("§6.3", most, "ActiveMQ, Mosquitto", "", "not measured")
+        yield Claim("§6.3", quick, "Mosquitto", "", "not measured")
+        return
+    top = sorted(known, key=lambda name: -known[name].egress)
+    shown = ", ".join(f"{name} {known[name].egress:,.0f}/s" for name in top)
+    yield Claim(
+        "§6.3", most, "ActiveMQ, Mosquitto", shown, "yes" if top[0] in of_paper[::3] else "no"
+    )
+    timed = {name: r.latency_mean_ms for name, r in known.items() if r.latency_mean_ms is not None}
+    order = sorted(timed, key=timed.__getitem__)
+    shown = ", ".join(f"{name} {timed[name]:.3g} ms" for name in order)
+    yield Claim("§6.3", quick, "Mosquitto", shown, "yes" if order[:1] == ["mosquitto"] else "no")
+
+
+def _everywhere(results: Sequence[Result]) -> Iterator[Claim]:
+    if not results:
+        return
+    lossy = [result for result in results if result.lost]
+    shown = "; ".join(f"{r.name}: {r.lost:,} of {r.expected:,}" for r in lossy)
+    total = sum(result.expected for result in results)
+    yield Claim(
+        "§6.3, §6.4",
+        "messages lost at the limit, all experiments",
+        "0",
+        shown or f"0 of {total:,}",
+        "no" if lossy else "yes",
+    )
+    what = "egress / (ingress times sp-ratio) at the limit"
+    ratios = {result.name: result.limit_ratio or 0.0 for result in results}
+    low = min(ratios, key=ratios.__getitem__)
+    shown = f"{ratios[low]:.4f} at the least ({low})"
+    yield Claim("§5.3", what, "≥ 0.99", shown, "yes" if ratios[low] >= 0.99 else "no")
+    errors = {result.name: result.error for result in results if result.error is not None}
+    if errors:
+        worst = max(errors, key=errors.__getitem__)
+        # Intervals are whole nanoseconds, which can push 5 % over by as little.
+        within = errors[worst] <= ERROR_BOUND + 1e-4
+        shown = f"{errors[worst]:.2%} at the most ({worst})"
+        yield Claim("§5.3", "error of the limit search", "≤ 5 %", shown, "yes" if within else "no")
+
+
+def _ratio_claim(
+    pair: tuple[Result, Result] | None, what: str, paper: str, bound: float = 1.0
+) -> Claim:
+    if pair is None:
+        return Claim("§6.4", what, paper, "", "not measured")
+    value = ratio(*pair)
+    return Claim("§6.4", what, paper, str(value), at_least(value, bound))
+
+
+def _latency_claim(what: str, paper: str, longer: Result, shorter: Result) -> Claim:
+    def times(one: float | None, other: float | None) -> float:
+        return math.nan if not one or not other else one / other
+
+    means = times(longer.latency_mean_ms, shorter.latency_mean_ms)
+    medians = times(longer.latency_p50_ms, shorter.latency_p50_ms)
+    shown = "; ".join(
+        f"{r.name} {r.latency_mean_ms or 0:.3g} ms (median {r.latency_p50_ms or 0:.3g})"
+        for r in (longer, shorter)
+    )
+    verdict: Verdict = "within noise"
+    if min(means, medians) > 1 + LATENCY_NOISE:
+        verdict = "yes"
+    elif max(means, medians) < 1 / (1 + LATENCY_NOISE):
+        verdict = "no"
+    return Claim("§6.4", what, paper, shown, verdict)
+
+
+def _pair(results: Mapping[str, Result], one: str, other: str) -> tuple[Result, Result] | None:
+    first, second = results.get(one), results.get(other)
+    return None if first is None or second is None else (first, second)

@@ -1,0 +1,269 @@
+"""Emulated servers for real: brokers, nodes, quotas and shaped links, and nothing left of them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import psutil
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from conftest import require_broker
+from isthmus.addresses import Address
+from isthmus.bench import rig as rig_module
+from isthmus.bench.cgroups import CpuQuotas, find_hierarchy
+from isthmus.bench.control import Target
+from isthmus.bench.rig import Rig
+from isthmus.bench.scenario import Scenario
+from isthmus.brokers import names
+from isthmus.brokers.mosquitto import Mosquitto
+from isthmus.brokers.probe import connect_answer
+from isthmus.brokers.processes import Launch, end, launch
+from isthmus.errors import BrokerMissing, QuotaUnavailable
+from waiting import wait_for
+
+
+def scenario(*servers: dict[str, Any], **emulation: float) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "scenario": {"name": "test"},
+            "load": {"interval_ms": 100.0},
+            "place": [{"node": servers[0]["id"], "topic": "topic1", "publishers": 1}],
+            "server": servers,
+            "emulation": emulation,
+        }
+    )
+
+
+ROW = ({"id": "n1"}, {"id": "n2", "peers": ["n1"]})
+BARE = {"id": "n1", "with_node": False}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    require_broker("mosquitto")
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+    assert left == []
+    try:
+        base = find_hierarchy().base
+    except QuotaUnavailable:
+        return
+    assert list(base.glob(f"isthmus-{psutil.Process().pid}-*")) == []
+
+
+def answers(target: Target) -> bool:
+    code = connect_answer(
+        target.host, target.port, username=target.username, password=target.password
+    )
+    return code == 0
+
+
+def client(target: Target, on_message: Callable[[float], None] | None = None) -> mqtt.Client:
+    """A connected client; with `on_message`, subscribed to ``topic``."""
+    made = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"t{uuid.uuid4().hex[:12]}")
+    ready: list[bool] = []
+    if on_message is not None:
+        heard = on_message
+        made.on_message = lambda *_: heard(time.monotonic())
+        made.on_connect = lambda *_: made.subscribe("topic") and None
+        made.on_subscribe = lambda *_: ready.append(True)
+    else:
+        made.on_connect = lambda *_: ready.append(True)
+    made.connect(target.host, target.port)
+    made.loop_start()
+    wait_for(lambda: ready, 10, "the client to be connected")
+    return made
+
+
+def test_a_bare_broker_under_a_quota() -> None:
+    with Rig(scenario(BARE, cpu=0.2, cpu_per_process=0.1)) as rig:
+        assert answers(rig.targets["n1"])
+        assert rig.admins == {}
+        (watched,) = rig.watched()
+        assert (watched.node, watched.process) == ("n1", "broker")
+        if rig.notes:
+            pytest.skip(rig.notes[0])
+        assert rig.throttled_ns("n1") is not None
+        assert rig.throttled_ns("n1", "broker") is not None
+        assert rig.throttled_ns("elsewhere") is None
+        (group,) = find_hierarchy().base.glob(f"isthmus-{psutil.Process().pid}-*-n1/broker")
+        placed = {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
+        assert placed == set(watched.pids)
+
+
+def test_linked_servers_with_a_delay_between_them(tmp_path: Path) -> None:
+    heard_s: list[float] = []
+    with Rig(
+        scenario(*ROW, cpu=0.4, cpu_per_process=0.2, link_delay_ms=40.0, link_mbit_s=100.0),
+        folder=tmp_path / "rig",
+    ) as rig:
+        assert set(rig.targets) == set(rig.admins) == {"n1", "n2"}
+        assert {(each.node, each.process) for each in rig.watched()} == {
+            *((node, process) for node in ("n1", "n2") for process in ("broker", "node")),
+            ("", "shaping"),
+        }
+        assert (tmp_path / "rig" / "n1.log").exists()
+        subscriber = client(rig.targets["n2"], heard_s.append)
+        publisher = client(rig.targets["n1"])
+
+        def sent_and_heard() -> bool:  # the inter-subscription too is under way for 40 ms
+            publisher.publish("topic", b"")
+            return bool(heard_s)
+
+        wait_for(sent_and_heard, 10, "a message over the link", every_s=0.1)
+        wait_for(lambda: time.monotonic() - heard_s[-1] > 0.3, 10, "all to have come")
+        for _ in range(3):
+            count, sent_s = len(heard_s), time.monotonic()
+            publisher.publish("topic", b"")
+            wait_for(lambda count=count: len(heard_s) > count, 10, "the message")  # type: ignore[misc]
+            assert heard_s[-1] - sent_s >= 0.04
+        for each in (subscriber, publisher):
+            each.disconnect()
+            each.loop_stop()
+
+
+def test_for_what_runs_already_nothing_is_started() -> None:
+    running = {"id": "n2", "address": "192.0.2.7:1883", "admin": "192.0.2.7:9883"}
+    login = {"username": "bench", "password": "secret"}
+    with Rig(scenario(BARE, {**running, **login}, cpu=0.5)) as rig:
+        assert rig.targets["n2"] == Target("192.0.2.7", 1883, "bench", "secret")
+        assert rig.admins == {"n2": Address("192.0.2.7", 9883)}
+        assert [watched.node for watched in rig.watched()] == ["n1"]
+        assert any("n2" in note or "no CPU quotas" in note for note in rig.notes)
+
+
+def test_a_broker_that_is_missing_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = BrokerMissing("aedes", "aedes", "get it")
+    monkeypatch.setattr(
+        "isthmus.brokers.aedes.Aedes.missing", classmethod(lambda cls: absent), raising=True
+    )
+    for with_node in (True, False):
+        servers = [
+            {"id": f"n{number}", "broker": broker, "with_node": with_node}
+            for number, broker in enumerate(("mosquitto", "aedes", "mosquitto"))
+        ]
+        with pytest.raises(BrokerMissing, match="get it"), Rig(scenario(*servers)):
+            pytest.fail("it cannot have started")
+
+
+def test_without_permission_it_runs_without_quotas_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> None:
+        raise QuotaUnavailable("no permission to make groups in here")
+
+    monkeypatch.setattr(rig_module, "find_hierarchy", refused)
+    with Rig(scenario(BARE, cpu=0.1)) as rig:
+        (note,) = rig.notes
+        assert "no CPU quotas" in note
+        assert "no permission to make groups in here" in note
+        assert rig.throttled_ns("n1") is None
+        assert answers(rig.targets["n1"])
+
+
+def test_a_quota_that_one_server_cannot_have_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = CpuQuotas.place
+
+    def second_fails(self: CpuQuotas, server: str, processes: Any) -> None:
+        place(self, server, processes)
+        if server == "n2":
+            raise QuotaUnavailable("not n2")
+
+    monkeypatch.setattr(CpuQuotas, "place", second_fails)
+    with Rig(scenario(BARE, {"id": "n2", "with_node": False}, cpu=0.1)) as rig:
+        assert len(rig.notes) == 1
+        assert rig.throttled_ns("n1") is None
+
+
+def test_whatever_fails_everything_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(rig_module, "find_hierarchy", broken)
+    with (
+        pytest.raises(RuntimeError, match="of our own"),
+        Rig(scenario(*ROW, cpu=0.4, link_delay_ms=1.0)),
+    ):
+        pytest.fail("it cannot have started")
+
+
+RUN = """
+import sys, time
+from isthmus.bench.rig import Rig
+from isthmus.bench.scenario import load_scenario
+from isthmus.fabric import interruptible
+try:
+    with interruptible(), Rig(load_scenario(sys.argv[1])):
+        print("ready", flush=True)
+        time.sleep(600)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+FILE = """
+[scenario]
+name = "interrupted"
+[load]
+interval_ms = 100.0
+[emulation]
+cpu = 0.4
+link_delay_ms = 1.0
+[[server]]
+id = "n1"
+[[server]]
+id = "n2"
+peers = ["n1"]
+[[place]]
+node = "n1"
+topic = "topic1"
+publishers = 1
+"""
+
+
+@pytest.mark.parametrize("when", ["the first broker runs", "all is ready"])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing(tmp_path: Path, when: str, by: signal.Signals) -> None:
+    file, log = tmp_path / "scenario.toml", tmp_path / "log"
+    file.write_text(FILE)
+    process = launch(Launch([sys.executable, "-c", RUN, str(file)]), log)
+    try:
+        watched = psutil.Process(process.pid)
+        if when == "all is ready":
+            wait_for(lambda: "ready" in log.read_text(), 30, "the rig")
+        wait_for(lambda: watched.children(recursive=True), 30, "a broker")
+        started = watched.children(recursive=True)
+        process.send_signal(by)
+        process.wait(30)
+        assert log.read_text().endswith("interrupted\n")
+        assert [each for each in started if each.is_running()] == []
+    finally:
+        end(process, 0)
+    try:
+        assert list(find_hierarchy().base.glob(f"isthmus-{process.pid}-*")) == []
+    except QuotaUnavailable:
+        pass  # then there were no groups
+
+
+def test_too_many_servers_for_the_machine_are_noted() -> None:
+    with Rig(scenario(BARE, cpu=1000.0)) as rig:
+        assert any("more than the" in note or "no CPU quotas" in note for note in rig.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", [name for name in names() if name != Mosquitto.name])
+def test_every_broker_can_be_a_server(broker: str) -> None:
+    require_broker(broker)
+    behind_node: dict[str, Any] = {"id": "n1", "broker": broker}
+    bare = {"id": "n2", "broker": broker, "with_node": False}
+    with Rig(scenario(behind_node, bare, cpu=0.8, cpu_per_process=0.4)) as rig:
+        for target in rig.targets.values():
+            wait_for(lambda target=target: answers(target), 30, "an answer")  # type: ignore[misc]
+        assert all(watched.pids for watched in rig.watched())

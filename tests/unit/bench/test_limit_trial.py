@@ -1,0 +1,131 @@
+"""A trial: which run it makes, how long it measures, and what it makes of the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isthmus.bench import limit_trial
+from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit_trial import measuring
+from isthmus.bench.run_files import COORDINATOR
+from isthmus.bench.scenario import load_scenario
+from isthmus.errors import LimitError
+from isthmus.pipeline.schema import TABLES, file_path
+
+MS = 1_000_000
+OPTIONS = SearchOptions(4 * MS, coarse=Times(3.0, 0.5))
+SCENARIO = load_scenario("single")
+SUMMARY: dict[str, Any] = {
+    "limit_ratio": 0.995,
+    "under_limit": True,
+    "ingress": 100.0,
+    "egress": 995.0,
+    "loss_rate": 0.005,
+    "notes": ["seen"],
+}
+
+
+class Session:
+    def __init__(self, **record: Any) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.record = {"kept_pace": True, "limited_by": "nothing", "ending": "complete"} | record
+
+    def measure(self, run: str, **times: Any) -> Any:
+        self.asked.append((run, times))
+        return SimpleNamespace(run=run, **self.record)
+
+
+@pytest.fixture
+def summary(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    values = dict(SUMMARY)
+    monkeypatch.setattr(limit_trial, "summarise", lambda log, run: SimpleNamespace(**values))
+    return values
+
+
+def trial(number: int = 7, *, coarse: bool = False) -> Trial:
+    return Trial(number, 3_200_000, coarse, 0)
+
+
+def test_a_coarse_and_a_full_measurement(tmp_path: Path, summary: dict[str, Any]) -> None:
+    session = Session(limited_by="brokers")
+    measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
+    assert measure(trial()) == Outcome(
+        "limit-007-3200000ns", True, 0.995, 100.0, 995.0, 0.005, True, "brokers", ("seen",)
+    )
+    measure(trial(8, coarse=True))
+    interval = {"interval_ns": 3_200_000}
+    assert session.asked == [
+        ("limit-007-3200000ns", interval | {"duration_s": 80.0, "trim_s": 10.0}),
+        ("limit-008-3200000ns", interval | {"duration_s": 3.0, "trim_s": 0.5}),
+    ]
+
+
+def test_publishers_that_fell_behind(tmp_path: Path, summary: dict[str, Any]) -> None:
+    measure = measuring(Session(kept_pace=False), tmp_path, SCENARIO, OPTIONS, prefix="x")
+    assert not measure(trial()).satisfies
+
+
+def test_a_window_in_which_nothing_was_sent(tmp_path: Path, summary: dict[str, Any]) -> None:
+    summary |= {"limit_ratio": None, "under_limit": False, "loss_rate": None, "notes": ()}
+    outcome = measuring(Session(), tmp_path, SCENARIO, OPTIONS, prefix="x")(trial())
+    assert (outcome.satisfies, outcome.ratio, outcome.loss_rate) == (False, 0.0, 0.0)
+    assert "nothing was sent within the window" in outcome.notes[0]
+
+
+def test_what_a_killed_search_left_in_the_log(tmp_path: Path, summary: dict[str, Any]) -> None:
+    session = Session()
+    measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
+    for table in TABLES:
+        file = file_path(tmp_path, table, "limit-007-3200000ns", "w0")
+        file.parent.mkdir(parents=True)
+        if table != "runs":
+            file.touch()
+    other = file_path(tmp_path, "publishes", "limit-006-3200000ns", "w0")
+    other.parent.mkdir()
+    other.touch()
+    measure(trial())
+    assert session.asked[0][0] == "limit-007-3200000ns"
+    assert list(tmp_path.rglob("*.parquet")) == [other]  # the run that did not end is gone
+    ended = file_path(tmp_path, "runs", "limit-007-3200000ns", COORDINATOR)
+    ended.parent.mkdir(parents=True)
+    ended.touch()
+    measure(trial())
+    assert session.asked[1][0] == "limit-007-3200000ns-2"
+    assert ended.exists()  # a whole run is kept
+
+
+def test_what_began_amid_a_backlog_is_measured_again_if_it_fails(
+    tmp_path: Path, summary: dict[str, Any]
+) -> None:
+    session = Session()
+    measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="x")
+    summary["under_limit"] = False
+    session.record["ending"] = "drained"
+    assert measure(trial(1)).notes == ("seen",)
+    assert len(session.asked) == 1
+    session.record["ending"] = "quiet"
+    outcome = measure(trial(2))
+    assert "measured again, as x-002-3200000ns began amid messages" in outcome.notes[1]
+    assert len(session.asked) == 3
+    measure(trial(3))
+    assert len(session.asked) == 4
+    session.record["ending"] = "drained"
+    measure(trial(4))
+    summary["under_limit"] = True
+    measure(trial(5))  # amid a backlog, and under the limit all the same
+    assert len(session.asked) == 6
+
+
+def test_searches_that_mean_nothing(tmp_path: Path) -> None:
+    places = [place.model_copy(update={"subscribers": 0}) for place in SCENARIO.place]
+    nobody = SCENARIO.model_copy(update={"place": tuple(places)})
+    with pytest.raises(LimitError, match="no t-client subscribes to what t-clients publish"):
+        measuring(Session(), tmp_path, nobody, OPTIONS, prefix="x")
+    rare = SearchOptions(3_000 * MS, coarse=Times(3.0, 0.5))
+    with pytest.raises(LimitError, match="is 3 s, longer than the 2 s that are measured"):
+        measuring(Session(), tmp_path, SCENARIO, rare, prefix="x")
+    measuring(Session(), tmp_path, SCENARIO, SearchOptions(3_000 * MS), prefix="x")  # of 60 s
