@@ -18,7 +18,16 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
 from benchmarks.command import RESULTS, run
-from benchmarks.load.rounds import Flood, Plan, Sending, measure_flood, measure_sending
+from benchmarks.load.rounds import (
+    Crowd,
+    Flood,
+    Plan,
+    Sending,
+    measure_crowd,
+    measure_flood,
+    measure_sending,
+)
+from benchmarks.relay.processes import raise_file_limit
 from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
 from benchmarks.relay.statistics import Target, spread
 from benchmarks.relay.verdict import Figure
@@ -35,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench_load", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, help="default 5, with --quick 3")
     parser.add_argument("--seconds", type=float, help="of each flood; default 4, with --quick 1.5")
-    parser.add_argument("--quick", action="store_true", help="about 40 s, for a first look")
+    parser.add_argument("--quick", action="store_true", help="about 2 minutes, for a first look")
     parser.add_argument(
         "--out", type=Path, default=RESULTS / "load.json", help="JSON file to write"
     )
@@ -63,6 +72,7 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
         for asked in plan.asked:
             sendings.append(measure_sending(plan, asked))
             console.print(f"round {number + 1} of {plan.rounds}: {sendings[-1].line()}")
+    crowd = _crowd(plan, console)
     figures = _figures(plan, floods, sendings)
     targets = [
         Target(
@@ -87,6 +97,7 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
         "summary": {name: asdict(figure) for name, figure in figures.items()},
         "floods": [asdict(flood) | {"rate": flood.rate} for flood in floods],
         "sendings": [asdict(sending) for sending in sendings],
+        "crowd": None if crowd is None else asdict(crowd),
     }
     write_json(document_of(parts, targets), out)
     print_report(console, figures, targets)
@@ -94,6 +105,19 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
         console.print(doubt, style="yellow")
     console.print(f"written to {out}")
     return all(target.met for target in targets)
+
+
+def _crowd(plan: Plan, console: Console) -> Crowd | None:
+    needed, allowed = plan.crowd + 100, raise_file_limit()
+    if allowed < needed:
+        console.print(
+            f"idle clients not measured: {needed} open files are needed, {allowed} are allowed; "
+            f"raise the hard limit (ulimit -Hn {needed})"
+        )
+        return None
+    crowd = measure_crowd(plan.crowd)
+    console.print(crowd.line())
+    return crowd
 
 
 def _name(what: str, processes: int, per_write: int) -> str:

@@ -1,6 +1,6 @@
-"""Fixtures shared by all the tests: real brokers.
+"""Fixtures shared by all the tests: real brokers, and Spark's (`spark.py`).
 
-Two kinds: `broker_factory` starts brokers for one test and stops them after it;
+Brokers of two kinds: `broker_factory` starts brokers for one test and stops them after it;
 `shared_broker` starts each make once per session, for tests that leave it as they found it
 (own client ids, own topics, no retained messages left behind, no kill).
 """
@@ -16,8 +16,16 @@ import pytest
 
 from isthmus.brokers import broker_class, create
 from isthmus.brokers.base import Broker
+from spark import connect_server, spark, spark_cluster
 
-__all__ = ["BrokerFactory", "SharedBroker", "require_broker"]
+__all__ = [
+    "BrokerFactory",
+    "SharedBroker",
+    "connect_server",
+    "require_broker",
+    "spark",
+    "spark_cluster",
+]
 
 BrokerFactory = Callable[..., Broker]
 SharedBroker = Callable[[str], Broker]

@@ -1,6 +1,7 @@
 """Spark in tests: one session for the whole test run, and jobs in processes of their own.
 
-Fixtures, of which each starts what it is when it is first asked for and keeps it to the end:
+Fixtures, which `conftest.py` offers to all tests; each starts what it is when it is first asked
+for and keeps it to the end:
 
 * `spark`: the session of this process, `open_session(quick=True)`.  Code under test that opens the
   same kind of session gets this one.
@@ -21,13 +22,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from isthmus.pipeline.cluster import Cluster, ConnectServer
 from isthmus.pipeline.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["connect_server", "python", "run_job", "spark", "spark_cluster"]
 

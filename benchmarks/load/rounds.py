@@ -19,7 +19,16 @@ from benchmarks.relay.processes import cpu_ns, machine_busy_ns
 
 from isthmus.pipeline.schema import file_path
 
-__all__ = ["Flood", "Plan", "Sending", "check_rows", "measure_flood", "measure_sending"]
+__all__ = [
+    "Crowd",
+    "Flood",
+    "Plan",
+    "Sending",
+    "check_rows",
+    "measure_crowd",
+    "measure_flood",
+    "measure_sending",
+]
 
 RUN = "run"
 ARRIVAL_S = 10.0
@@ -39,6 +48,8 @@ class Plan:
     """Messages in one write of the source; brokers under load are near the small end."""
     asked: tuple[int, ...] = (50_000, 250_000)
     """Messages per second that all publishers together are to send."""
+    crowd: int = 10_000
+    """Idle clients of one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,41 @@ def measure_sending(plan: Plan, asked: int) -> Sending:
 def _bytes(sink: Peer) -> int:
     sink.order("how many")
     return int(sink.answer())
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Many clients of one load process that do nothing."""
+
+    clients: int
+    connect_s: float
+    memory_bytes: int
+    memory_before_bytes: int
+
+    def line(self) -> str:
+        """For a human who watches."""
+        return (
+            f"{self.clients:,} idle clients connected in {self.connect_s:.1f} s, "
+            f"{self.memory_bytes / 2**20:.0f} MiB ({self.memory_before_bytes / 2**20:.0f} before)"
+        )
+
+
+def measure_crowd(clients: int) -> Crowd:
+    """Connect so many, measure a run in which nothing is due, and look at the memory."""
+    with (
+        tempfile.TemporaryDirectory(prefix="isthmus-bench-load-") as name,
+        running_peer("sink", clients, folder=Path(name)) as sink,
+        running_tool(1, Path(name)) as tool,
+    ):
+        tool.clock()
+        before_bytes = peak_memory_bytes(tool.pids[0])
+        began = time.perf_counter()
+        tool.connect(sink.port, "publisher", clients)
+        sink.wait_until_ready()
+        connect_s = time.perf_counter() - began
+        tool.measure(RUN, Path(name, "log"))
+        tool.finish()
+        return Crowd(clients, connect_s, peak_memory_bytes(tool.pids[0]), before_bytes)
 
 
 def check_sent(file: Path, sent: int, publishers: int) -> None:

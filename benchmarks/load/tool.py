@@ -77,6 +77,12 @@ class Tool:
     def writers(self) -> list[str]:
         return [channel.name for channel in self._channels]
 
+    def clock(self) -> None:
+        """Until they answer, which is when they have started."""
+        for channel in self._channels:
+            channel.send({"do": "clock"}, ANSWER_S)
+            _answer(channel, "clock")
+
     def connect(self, port: int, role: str, count: int) -> None:
         """Connect that many clients, dealt out to the processes."""
         writers = self.writers

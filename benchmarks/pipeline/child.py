@@ -56,7 +56,7 @@ def _spark(log: Path, began: float) -> dict[str, Any]:
                     row.order_violations,
                 )
                 for row in tables["losses"]
-                if row.scope == "subscriber"
+                if row.scope == "subscriber" and row.name.startswith("t-")
             ),
         },
     }

@@ -131,6 +131,15 @@ def test_linked_servers_with_a_delay_between_them(tmp_path: Path) -> None:
             each.loop_stop()
 
 
+def test_quotas_can_wait_until_the_servers_are_warm() -> None:
+    with Rig(scenario(BARE, cpu=0.5), quotas=False) as rig:
+        assert answers(rig.targets["n1"])
+        assert rig.throttled_ns("n1") is None
+        for _ in range(2):  # the second time changes nothing
+            rig.set_quotas()
+            assert rig.notes or rig.throttled_ns("n1") is not None
+
+
 def test_for_what_runs_already_nothing_is_started() -> None:
     running = {"id": "n2", "address": "192.0.2.7:1883", "admin": "192.0.2.7:9883"}
     login = {"username": "bench", "password": "secret"}

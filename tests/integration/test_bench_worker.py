@@ -412,6 +412,12 @@ def test_a_run_that_is_there_already_is_refused(load: Load, broker: Broker) -> N
     assert "run 'again'" in load.failed()
 
 
+def test_an_interval_of_nothing_is_refused(load: Load, broker: Broker) -> None:
+    load.connect(population(1, 0, latency=False), broker.port)
+    load.begin("never", interval_ns=0)
+    assert load.failed() == "measure: an interval of 0 ns for t-clients"
+
+
 def test_the_end_of_its_input_ends_it_in_the_middle_of_a_run(load: Load, broker: Broker) -> None:
     load.connect(population(2, 2), broker.port)
     load.begin("abandoned", duration_s=60)

@@ -13,9 +13,7 @@ from generated_logs import Shape, generate, write_log
 from isthmus.pipeline.cluster import Cluster, ConnectServer
 from isthmus.pipeline.indexes import compute
 from isthmus.pipeline.tables import INDEXES
-from spark import connect_server, run_job, spark, spark_cluster
-
-__all__ = ["connect_server", "spark", "spark_cluster"]
+from spark import run_job
 
 JOB = "integration.test_index_everywhere:all_tables"
 RUNS = 6

@@ -17,10 +17,8 @@ from pyspark.sql import functions as f
 from isthmus.brokers.processes import process_tree
 from isthmus.errors import SparkFailed
 from isthmus.pipeline.cluster import Cluster, ConnectServer
-from spark import connect_server, run_job, spark, spark_cluster
+from spark import run_job
 from waiting import wait_for
-
-__all__ = ["connect_server", "spark", "spark_cluster"]
 
 HERE = "integration.test_spark_cluster"
 
@@ -32,7 +30,7 @@ def job(session: SparkSession) -> list[dict[str, Any]]:
         import numpy as np
         import pyarrow as pa
 
-        from isthmus.pipeline import schema  # the workers have the package
+        from isthmus.pipeline import schema
 
         for batch in batches:
             numbers = np.asarray(batch.column("id"))
@@ -57,6 +55,21 @@ def job(session: SparkSession) -> list[dict[str, Any]]:
     return [dict(row) for row in statistics.orderBy("key").toArrow().to_pylist()]
 
 
+def origin_in_tasks(session: SparkSession) -> str:
+    """Where a task finds the package."""
+
+    def origin(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from isthmus.pipeline import schema
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"file": [schema.__file__]})
+
+    found = session.range(1).mapInArrow(origin, "file string").toArrow()
+    return str(found.column("file")[0])
+
+
 def folders_of_tasks(session: SparkSession) -> list[str]:
     """The current folder of each of many tasks; an executor's is below its worker's."""
 
@@ -79,15 +92,23 @@ def folders_of_tasks(session: SparkSession) -> list[str]:
     return folders
 
 
-def job_and_folders(session: SparkSession) -> list[Any]:
-    return [job(session), folders_of_tasks(session)]
+def on_the_cluster(session: SparkSession) -> list[Any]:
+    return [job(session), origin_in_tasks(session), folders_of_tasks(session)]
+
+
+def on_the_server(session: SparkSession) -> list[Any]:
+    return [job(session), origin_in_tasks(session)]
+
+
+SHIPPED = "/isthmus.zip/isthmus/pipeline/schema.py"
 
 
 def test_the_cluster_gives_what_this_machine_gives_and_both_workers_work(
     spark: SparkSession, spark_cluster: Cluster
 ) -> None:
-    result, folders = run_job(f"{HERE}:job_and_folders", master=spark_cluster.master_url)
+    result, origin, folders = run_job(f"{HERE}:on_the_cluster", master=spark_cluster.master_url)
     assert result == job(spark)
+    assert origin.endswith(SHIPPED)
     for worker in range(2):
         work_folder = spark_cluster.work_folder(worker)
         assert any(Path(folder).is_relative_to(work_folder) for folder in folders), folders
@@ -96,7 +117,9 @@ def test_the_cluster_gives_what_this_machine_gives_and_both_workers_work(
 def test_spark_connect_gives_what_this_machine_gives(
     spark: SparkSession, connect_server: ConnectServer
 ) -> None:
-    assert run_job(f"{HERE}:job", connect=connect_server.url) == job(spark)
+    result, origin = run_job(f"{HERE}:on_the_server", connect=connect_server.url)
+    assert result == job(spark)
+    assert origin.endswith(SHIPPED)
 
 
 def test_what_does_not_come_up_is_reported_with_its_log() -> None:

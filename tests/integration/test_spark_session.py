@@ -18,14 +18,12 @@ from pyspark.sql import functions as f
 
 from isthmus.brokers.processes import process_tree
 from isthmus.errors import SparkError
-from isthmus.pipeline.class_archive import archive_path
+from isthmus.pipeline.class_archive import find_archive
 from isthmus.pipeline.driver import spark_home
 from isthmus.pipeline.java import find_java
 from isthmus.pipeline.session import open_session, session_processes
-from spark import TESTS, python, spark
+from spark import TESTS, python
 from waiting import wait_for
-
-__all__ = ["spark"]
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -71,8 +69,7 @@ def test_opening_another_meanwhile_is_refused(spark: SparkSession) -> None:
 
 
 TWO_SESSIONS = """
-import json, os
-from pathlib import Path
+import json, os, sys
 from isthmus.pipeline.session import open_session, session_processes
 from integration.test_spark_session import small_job
 
@@ -80,7 +77,7 @@ def environment():
     own = {"SPARK_BUFFER_SIZE", "SPARK_AUTH_SOCKET_TIMEOUT"}  # which PySpark sets
     return {name: value for name, value in os.environ.items() if name not in own}
 
-before = environment()
+before, path = environment(), list(sys.path)
 processes, results = [], []
 with open_session(quick=True) as spark:
     processes += session_processes()
@@ -96,6 +93,7 @@ try:
 except KeyError as error:
     results.append(str(error))
 assert session_processes() == []
+assert sys.path == path
 print(json.dumps([processes, results]))
 """
 
@@ -211,27 +209,31 @@ def shorten(archive: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_broken_archive_of_classes_is_passed_over_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path))
-    archive = archive_path(find_java(), spark_home())
 
-    def job() -> None:
-        ended = python("-c", JUST_A_JOB.format(quick=True))
-        assert (ended.returncode, ended.stderr) == (0, "")
+    def archive_after_job() -> Path | None:
+        ended = python("-c", JUST_A_JOB.format(quick=True), cwd=tmp_path)
+        assert ended.stderr == ""
         assert json.loads(ended.stdout)[2] == small_result()
-        assert not list(archive.parent.glob(".making-*"))
+        assert not list(tmp_path.rglob(".making-*"))
+        return find_archive(find_java(), spark_home())
 
-    job()
-    good = archive.with_name("good")
-    shutil.move(archive, good)
-    for damage in (damage_beginning, damage_middle, shorten):
+    archive = archive_after_job()
+    assert archive is not None
+    good = shutil.move(archive, tmp_path / "good")
+    for damage in (damage_beginning, damage_middle):
         shutil.copy(good, archive)
         archive.chmod(0o644)
         damage(archive)
-        job()
-        assert not archive.exists()  # the next session makes another
+        assert archive_after_job() is None  # the next session makes another
     shutil.copy(good, archive)
-    job()
-    assert archive.exists()
+    archive.chmod(0o644)
+    shorten(archive)
+    assert find_archive(find_java(), spark_home()) is None
+    assert not archive.exists()
+    shutil.copy(good, archive)
+    assert archive_after_job() == archive

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import select
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -77,7 +78,7 @@ class Poller:
         return len(ready)
 
 
-class Connection:
+class Connection(ABC):
     """A client's socket; `lose` tells the process that it is gone."""
 
     def __init__(self, connected: Connected, poller: Poller, lose: Callable[[Loss], None]) -> None:
@@ -92,13 +93,13 @@ class Connection:
         self._writing = False
         poller.watch(self._fd, self.ready)
 
+    @abstractmethod
     def messages(self) -> tuple[int, int]:
         """Sent and received since it connected."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ready(self, events: int) -> None:
         """The socket has something to read, takes more, or is broken."""
-        raise NotImplementedError
 
     def send(self, data: memoryview) -> int:
         """How many bytes the socket took; if not all, `ready` comes when it takes more."""

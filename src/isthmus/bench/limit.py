@@ -10,6 +10,8 @@ out, so it is tested against made-up systems and continues from a file of past m
   satisfies it; the next shorter one gives at most 1.05 times the throughput.  `bisect` measures at
   most 6 of those 21 intervals instead of all: the same answer wherever a longer interval is never
   worse.
+* `guided` looks for the same answer in the grids of all doublings at once, for those who know
+  roughly where it is: from a first interval within 10 % of it, 2 to 5 measurements instead of 7.
 
 Departures from the paper, all for noisy machines: step 1 may be measured shorter (`coarse`); where
 step 4 then contradicts it about ``x`` or ``x/2``, the longer measurement counts and the search goes
@@ -53,6 +55,8 @@ class SearchOptions:
 
     first_interval_ns: int
     bisect: bool = False
+    guided: bool = False
+    """Go where the last measurement points, instead of by steps."""
     coarse: Times | None = None
     """How step 1 measures; None: as long as step 4, and what it measured counts there."""
     repeats: int = 1
@@ -76,6 +80,8 @@ class SearchOptions:
                 f"the first interval ({self.first_interval_ns / 1e6:g} ms) must be from "
                 f"{self.min_interval_ns / 1e6:g} to {self.max_interval_ns / 1e6:g} ms"
             )
+        if self.guided and (self.bisect or self.coarse is not None):
+            raise LimitError("a guided search has no step 1 to measure shorter and does not bisect")
         if self.corrections < 0:
             raise LimitError(f"corrections must be 0 or more, not {self.corrections}")
         if self.coarse is not None and not 0 <= 2 * self.coarse.trim_s < self.coarse.duration_s:
@@ -188,6 +194,8 @@ class LimitSearch:
     # ---- the steps ------------------------------------------------------------------------------
 
     def _search(self) -> Steps:
+        if self.options.guided:
+            return (yield from self._guided())
         for _ in range(self.options.corrections + 1):
             power = yield from self._steps_1_and_2()
             if power is None:
@@ -240,6 +248,53 @@ class LimitSearch:
             elif index == GRID:
                 return None
         return None if satisfying[-1] == 0 else satisfying[-1]
+
+    def _guided(self) -> Steps:
+        """Between `low`, over the limit, and `high`, under it, both points of the grids.
+
+        Over the limit egress is what the brokers can do, so the ratio of Definition 1 tells how
+        much longer the interval should be.  Under it the way is down, by steps that double.
+        """
+        lowest, highest = self._ends()
+        low, high = lowest - 1, highest + 1
+        at, step = 0, 1
+        last: bool | None = None
+        while high - low > 1:
+            at = min(max(at, low + 1), high - 1)
+            under = yield from self._satisfies(self._point(at))
+            step, last = (2 * step if under is last else 1), under
+            if under:
+                high, at = at, at - step
+            else:
+                low, at = at, max(self._pointed_to(at), at + step)
+        if high > highest:
+            return self._none()
+        if high == lowest:
+            return self._beyond(self._point(high))
+        power = (high - 1) // GRID
+        return self._limit(self._interval(power), self._interval(power + 1), high - GRID * power)
+
+    def _point(self, index: int) -> int:
+        """The grids of all doublings as one; 0 is the first interval."""
+        power, within = divmod(index, GRID)
+        return _grid(self._interval(power), self._interval(power + 1))[within]
+
+    def _ends(self) -> tuple[int, int]:
+        lowest = highest = 0
+        while self._interval(lowest - 1) >= self.options.min_interval_ns:
+            lowest -= 1
+        while self._interval(highest + 1) <= self.options.max_interval_ns:
+            highest += 1
+        return GRID * lowest, GRID * highest
+
+    def _pointed_to(self, index: int) -> int:
+        """Where the limit should be, by a measurement over it."""
+        interval_ns = self._point(index)
+        ratio = max(0.1, self._failing(interval_ns)[-1].ratio)
+        enough_ns = interval_ns * 0.99 / ratio
+        while self._point(index) < enough_ns:
+            index += 1
+        return index
 
     # ---- single intervals -----------------------------------------------------------------------
 

@@ -193,7 +193,8 @@ class Rig:
     def set_quotas(self) -> None:
         """Put every server that was started under its quota; without permission, a note."""
         emulation = self.scenario.emulation
-        if (emulation.cpu is None and emulation.cpu_per_process is None) or not self._processes:
+        wanted = emulation.cpu is not None or emulation.cpu_per_process is not None
+        if not wanted or not self._processes or self._quotas is not None:
             return
         try:
             hierarchy = find_hierarchy()

@@ -80,6 +80,13 @@ def _servers(servers: list[tuple[int, Table]]) -> Mistakes:
         for problem in _wrong_peers(server, by_id):
             yield ("server", index, "peers"), problem
             break  # one line of the file, one mistake at a time
+        broker = server.get("broker")
+        if server.get("with_node") is False and str(broker).startswith("mqtts:"):
+            yield (
+                ("server", index, "broker"),
+                f'the load tool speaks no TLS, so it cannot load "{broker}"; give a mqtt:// URL, '
+                "or remove with_node = false",
+            )
         for key in ("address", "admin"):
             if _port(server.get(key)) == 0:
                 yield ("server", index, key), f'"{server[key]}" has no port to connect to'

@@ -250,9 +250,7 @@ class Schedule:
         """When to call `wake`; None: never again."""
         if self._slot >= self.offered:
             return None
-        round_, at = divmod(self._slot, len(self.publishers))
-        due_ns = self._start_ns + round_ * self._interval_ns + self._phases_ns[at]
-        return max(due_ns, self._woken_ns + WAKE_NS)
+        return max(self._due_ns(), self._woken_ns + WAKE_NS)
 
     def wake(self, at_ns: int) -> None:
         """Serve everybody for whom something is due."""
@@ -293,8 +291,11 @@ class Schedule:
         rounds, into_ns = divmod(elapsed_ns, self._interval_ns)
         return rounds * len(self.publishers) + bisect_left(self._phases_ns, into_ns)
 
-    def _note_lateness(self, at_ns: int, until: int) -> None:
+    def _due_ns(self) -> int:
+        """When the first slot that is not served yet is due."""
         round_, at = divmod(self._slot, len(self.publishers))
-        due_ns = self._start_ns + round_ * self._interval_ns + self._phases_ns[at]
+        return self._start_ns + round_ * self._interval_ns + self._phases_ns[at]
+
+    def _note_lateness(self, at_ns: int, until: int) -> None:
         late_slots = self._slots_before(at_ns - LATE_NS - self._start_ns) - self._slot
-        self._headroom.served(until - self._slot, max(0, late_slots), at_ns - due_ns)
+        self._headroom.served(until - self._slot, max(0, late_slots), at_ns - self._due_ns())

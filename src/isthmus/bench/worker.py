@@ -9,8 +9,8 @@ own shows its traceback on standard error.
 
 Under load the process rests between two looks at its sockets.  Each then has several messages to
 read, the process needs less of a machine that it may share with the brokers, and `t_receive_ns`
-is up to `REST_S` later than it could be.  l-clients, who measure latency, are not many enough to
-make their process rest.
+is later by the rest, which takes `REST_S` and a little more.  l-clients, who measure latency, are
+not many enough to make their process rest.
 """
 
 from __future__ import annotations
@@ -159,17 +159,17 @@ class Worker:
                 f"measure: {len(self._population.losses)} clients have lost their connection, "
                 f"the first was {loss.client.name} at {loss.client.node}: {loss.problem}"
             )
-        self._measurement = Measurement(
-            Order(
-                run=item(order, "run", str, COORDINATOR),
-                log=Path(item(order, "log", str, COORDINATOR)),
-                start_ns=item(order, "start_ns", int, COORDINATOR),
-                duration_ns=round(item(order, "duration_s", (int, float), COORDINATOR) * 1e9),
-                interval_ns=item(order, "interval_ns", dict, COORDINATOR),
-            ),
-            self._writer,
-            self._population,
+        what = Order(
+            run=item(order, "run", str, COORDINATOR),
+            log=Path(item(order, "log", str, COORDINATOR)),
+            start_ns=item(order, "start_ns", int, COORDINATOR),
+            duration_ns=round(item(order, "duration_s", (int, float), COORDINATOR) * 1e9),
+            interval_ns=item(order, "interval_ns", dict, COORDINATOR),
         )
+        for kind, interval_ns in what.interval_ns.items():
+            if not isinstance(interval_ns, int) or interval_ns < 1:
+                raise LoadError(f"measure: an interval of {interval_ns!r} ns for {kind}-clients")
+        self._measurement = Measurement(what, self._writer, self._population)
         self._ready, self._rated_ns = 0, now_ns()
 
     def _finish(self, _order: Message) -> None:

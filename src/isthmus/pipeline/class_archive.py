@@ -6,9 +6,10 @@ session that finds none has its JVM write one when it ends, which takes about te
 `python -m isthmus.pipeline.session --time` does it too.
 
 Invariants: an archive appears whole or not at all, so any number of processes may make one at the
-same time; the last one stays.  Java verifies the checksums of what it maps and without a word goes
-on without an archive that is broken or not its own; :func:`drop_if_unused` then removes that file,
-so that the next session makes a good one.  Nothing but time depends on an archive.
+same time; the last one stays.  One that was damaged later does no harm: :func:`find_archive` drops
+a shortened one, on which Java 17 would crash; Java verifies the checksums of what it maps and goes
+on without an archive that is broken or not its own, without a word; :func:`drop_if_unused` removes
+that one, so that the next session makes another.  Nothing but time depends on an archive.
 """
 
 from __future__ import annotations
@@ -24,53 +25,69 @@ from typing import Final
 
 from isthmus.pipeline.java import Java, cache_folder
 
-__all__ = ["SHORT_LIVED", "NewArchive", "archive_path", "drop_if_unused", "reading"]
+__all__ = ["SHORT_LIVED", "NewArchive", "drop_if_unused", "find_archive", "reading"]
 
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a JVM that lives for seconds: the quick compiler only, and no threads for the collector."""
 
+_MAKING = ".making-"
 _QUIET = "-Xlog:cds*=off"
 _DUMP_TIMEOUT_S = 60.0
 _STALE_S = 3600.0
 
 
-def archive_path(java: Java, spark_home: Path) -> Path:
-    """Where the archive for this Java and this Spark is, or would be."""
-    # A jar of another size is another jar: Spark's version alone would miss an added one.
+def _name(java: Java, spark_home: Path) -> str:
+    """What the names of archives for this Java and this Spark begin with; their size follows."""
+    # A jar of another size is another jar; Spark's version alone would miss an added one.
     jars = sorted((jar.name, jar.stat().st_size) for jar in (spark_home / "jars").glob("*.jar"))
     key = hashlib.sha256(repr((java.key, str(spark_home), jars)).encode()).hexdigest()[:12]
-    return cache_folder() / f"classes-{key}.jsa"
+    return f"classes-{key}-"
 
 
-def reading(archive: Path) -> tuple[str, ...]:
-    """The options with which a JVM uses the archive, none if it is not there."""
-    if not archive.exists():
+def find_archive(java: Java, spark_home: Path) -> Path | None:
+    """The archive for this Java and this Spark, if there is one."""
+    for archive in cache_folder().glob(f"{_name(java, spark_home)}*.jsa"):
+        try:
+            if archive.stem.rpartition("-")[2] == str(archive.stat().st_size):
+                return archive
+            archive.unlink()
+        except FileNotFoundError:  # another process has just put a new one in its place
+            continue
+    return None
+
+
+def reading(archive: Path | None) -> tuple[str, ...]:
+    """The options with which a JVM uses the archive; none without one."""
+    if archive is None:
         return ()
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", _QUIET)
 
 
-def drop_if_unused(archive: Path, pid: int) -> bool:
-    """Remove the archive if the JVM `pid`, told to use it, did not; whether it was removed."""
+def drop_if_unused(archive: Path, java: Java, pid: int) -> None:
+    """Remove the archive and its base if the JVM `pid`, which was told to use it, did not."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:  # not Linux, or the JVM is gone: nothing is known
-        return False
-    if str(archive) in maps:
-        return False
-    archive.unlink(missing_ok=True)
-    return True
+        return
+    if str(archive) not in maps:
+        archive.unlink(missing_ok=True)
+        _base(java).unlink(missing_ok=True)
+
+
+def _base(java: Java) -> Path:
+    return cache_folder() / f"base-{java.key}.jsa"
 
 
 class NewArchive:
     """One that a JVM is told to write when it ends."""
 
-    def __init__(self, java: Java, archive: Path) -> None:
-        self.archive = archive
+    def __init__(self, java: Java, spark_home: Path) -> None:
+        self._name = _name(java, spark_home)
         self._base: Path | None = None
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        self._clear_stale()
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        _clear_stale()
         # A folder of its own: Java wants to create the file itself.
-        self._folder = Path(tempfile.mkdtemp(prefix=".making-", dir=archive.parent))
+        self._folder = Path(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
         self._partial = self._folder / "classes.jsa"
         if not (java.home / "lib" / "server" / "classes.jsa").exists():
             self._base = self._dump_base(java)
@@ -84,7 +101,10 @@ class NewArchive:
     def finish(self, *, keep: bool) -> None:
         """After the JVM's end: put what it wrote in its place, or forget about it."""
         if keep and self._partial.exists():
-            os.replace(self._partial, self.archive)
+            for older in cache_folder().glob(f"{self._name}*.jsa"):
+                older.unlink(missing_ok=True)
+            size = self._partial.stat().st_size
+            os.replace(self._partial, cache_folder() / f"{self._name}{size}.jsa")
         shutil.rmtree(self._folder)
 
     def _dump_base(self, java: Java) -> Path:
@@ -92,7 +112,7 @@ class NewArchive:
 
         The archive remembers the path of its base, so that one stays under its name.
         """
-        base = cache_folder() / f"base-{java.key}.jsa"
+        base = _base(java)
         if not base.exists():
             partial = self._folder / "base.jsa"
             subprocess.run(
@@ -107,11 +127,12 @@ class NewArchive:
                 os.replace(partial, base)
         return base
 
-    def _clear_stale(self) -> None:
-        """What killed processes left behind."""
-        for folder in self.archive.parent.glob(".making-*"):
-            try:
-                if time.time() - folder.stat().st_mtime > _STALE_S:
-                    shutil.rmtree(folder)
-            except FileNotFoundError:  # another process was faster
-                continue
+
+def _clear_stale() -> None:
+    """What killed processes left behind."""
+    for folder in cache_folder().glob(f"{_MAKING}*"):
+        try:
+            if time.time() - folder.stat().st_mtime > _STALE_S:
+                shutil.rmtree(folder)
+        except FileNotFoundError:  # another process was faster
+            continue

@@ -33,7 +33,7 @@ from typing import Self
 from isthmus.brokers.folders import OwnedFolder, clear_abandoned
 from isthmus.brokers.processes import Launch, end, launch, process_tree
 from isthmus.errors import SparkError, SparkFailed
-from isthmus.pipeline.class_archive import SHORT_LIVED, archive_path, reading
+from isthmus.pipeline.class_archive import SHORT_LIVED, find_archive, reading
 from isthmus.pipeline.driver import child_environment, spark_home
 from isthmus.pipeline.java import find_java
 from isthmus.pipeline.settings import Request, start_settings
@@ -135,7 +135,7 @@ class Cluster(_Servers):
 
     def _start_all(self) -> None:
         java, home = find_java(), spark_home()
-        options = (*SHORT_LIVED, *reading(archive_path(java, home)))
+        options = (*SHORT_LIVED, *reading(find_archive(java, home)))
         environment = {
             **child_environment(java, home, loopback=True),
             "SPARK_DAEMON_MEMORY": "256m",
@@ -167,7 +167,7 @@ class ConnectServer(_Servers):
     def _start_all(self) -> None:
         self.request.check_reachable()
         java, home = find_java(), spark_home()
-        options = (*SHORT_LIVED, *reading(archive_path(java, home)))
+        options = (*SHORT_LIVED, *reading(find_archive(java, home)))
         settings = {
             **start_settings(self.request, self.folder, options, options),
             "spark.connect.grpc.binding.address": _HOST,

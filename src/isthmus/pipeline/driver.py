@@ -24,12 +24,13 @@ from isthmus.errors import SparkError, SparkFailed
 from isthmus.pipeline.class_archive import (
     SHORT_LIVED,
     NewArchive,
-    archive_path,
     drop_if_unused,
+    find_archive,
     reading,
 )
 from isthmus.pipeline.java import Java, find_java, launcher
 from isthmus.pipeline.settings import Request, start_settings
+from isthmus.pipeline.shipping import package_zip
 
 __all__ = ["LOG4J", "Driver", "child_environment", "environment", "spark_home"]
 
@@ -99,32 +100,30 @@ class Driver:
             raise SparkError("this process has started Spark already, without open_session")
         request.check_reachable()
         java, home = find_java(), spark_home()
-        archive = archive_path(java, home)
+        values = child_environment(java, home, loopback=request.loopback)
+        archive = find_archive(java, home) if request.quick else None
         self.spark: Any = None
         self._jvm: subprocess.Popen[bytes] | None = None
-        self._new_archive: NewArchive | None = None
-        options: tuple[str, ...] = ()
-        if request.quick:
-            if request.local and not archive.exists():
-                self._new_archive = NewArchive(java, archive)
-                options = (*SHORT_LIVED, *self._new_archive.options)
-            else:
-                options = (*SHORT_LIVED, *reading(archive))
+        self._new_archive = None
+        if request.quick and request.local and archive is None:
+            self._new_archive = _new_archive(java, home)
+        options = (*SHORT_LIVED, *reading(archive)) if request.quick else ()
+        making = self._new_archive.options if self._new_archive is not None else ()
         clear_abandoned()
         self._folder = OwnedFolder("spark")
         settings = start_settings(
             request,
             self._folder.path,
-            driver_options=(f"-Dlog4j2.configurationFile={LOG4J.as_uri()}", *options),
+            driver_options=(f"-Dlog4j2.configurationFile={LOG4J.as_uri()}", *options, *making),
             executor_options=options if request.loopback else options[: len(SHORT_LIVED)],
         )
         try:
-            self._start(request, settings, child_environment(java, home, loopback=request.loopback))
+            self._start(request, settings, values)
         except BaseException:
             self._end(well=False)
             raise
-        if request.quick and self._new_archive is None:
-            drop_if_unused(archive, self.jvm.pid)
+        if archive is not None:
+            drop_if_unused(archive, java, self.jvm.pid)
 
     @property
     def jvm(self) -> subprocess.Popen[bytes]:
@@ -164,14 +163,20 @@ class Driver:
                 # A session of its own: Ctrl-C is ours to handle, and all it starts can be found.
                 gateway = start(conf, {"start_new_session": True})
                 self._jvm = gateway.proc
-                self.spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+                context = SparkContext(conf=conf, gateway=gateway)
+                self.spark = SparkSession(context)
+            if not request.local:
+                context.addPyFile(str(package_zip(self._folder.path)))
         except (PySparkException, Py4JError, OSError) as error:
             problem = next(iter(str(error).splitlines()), type(error).__name__)
-            raise SparkFailed(f"Spark on {request.where}", problem) from error
+            what = f"Spark on {request.where}"
+            raise SparkFailed(what, f"{problem} What Java printed stands above.") from error
 
     def _end(self, well: bool) -> None:
         try:
             _make_pyspark_forget()
+            below = str(self._folder.path)
+            sys.path[:] = [entry for entry in sys.path if not entry.startswith(below)]
         finally:
             if self._jvm is not None:
                 assert self._jvm.stdin is not None
@@ -180,8 +185,15 @@ class Driver:
                     _wait(self._jvm, _END_S if self._new_archive is None else _ARCHIVE_S)
                 end(self._jvm, 0)
             if self._new_archive is not None:
-                self._new_archive.finish(keep=well)
+                self._new_archive.finish(keep=well and self.jvm.returncode == 0)
             self._folder.remove()
+
+
+def _new_archive(java: Java, home: Path) -> NewArchive | None:
+    try:
+        return NewArchive(java, home)
+    except OSError:  # a cache that cannot be written: every session takes its time
+        return None
 
 
 def _make_pyspark_forget() -> None:
@@ -217,7 +229,7 @@ def _exercise(spark: Any) -> None:
     words = spark.createDataFrame(
         [("a", 1.5, [1]), ("b", 2.5, [2])], "a string, b double, c array<int>"
     )
-    numbers = spark.range(100, numPartitions=2).mapInArrow(unchanged, "id long")
+    numbers = spark.range(100, numPartitions=2).mapInArrow(unchanged, "id long").persist()
     grouped = (
         numbers.withColumn("key", f.col("id") % 7)
         .groupBy("key")
@@ -225,3 +237,4 @@ def _exercise(spark: Any) -> None:
     )
     ranked = grouped.withColumn("rank", f.row_number().over(Window.orderBy("total")))
     ranked.join(numbers, ranked.key == numbers.id, "left").crossJoin(words).orderBy("id").toArrow()
+    numbers.union(numbers).groupBy("id").applyInArrow(lambda group: group, "id long").collect()

@@ -54,23 +54,24 @@ def run_job(
     quick: bool = False,
     memory: str | None = None,
     runs: Sequence[str] | None = None,
-    console: Console | None = None,
+    show: bool = True,
 ) -> dict[str, pa.Table]:
     """Every table of indexes of `log`, or of its named `runs`; written to `out` if given.
 
-    The session's arguments are those of `open_session`.  With a `console`, the progress and the
-    summary are shown there.  A log that cannot be trusted raises `LogError`, and writes nothing.
+    The session's arguments are those of `open_session`.  The progress is shown on standard error
+    and the summary on standard output, unless `show` is false.  A log that cannot be trusted
+    raises `LogError`, and nothing is written.
     """
     with (
         open_session(master, connect=connect, quick=quick, memory=memory) as spark,
-        shown_progress(spark, console),
+        shown_progress(spark, Console(stderr=True, highlight=False) if show else None),
     ):
         computed = compute(spark, log, runs)
         tables = {name: _in_order(name, frame.toArrow()) for name, frame in computed.items()}
     if out is not None:
         write_tables(out, tables)
-    if console is not None:
-        print_summary(console, tables["summary"])
+    if show:
+        print_summary(Console(highlight=False), tables["summary"])
     return tables
 
 

@@ -4,7 +4,8 @@
     with open_session("spark://10.0.0.7:7077") as spark:         # a cluster
     with open_session(connect="sc://10.0.0.7:15002") as spark:   # a Spark Connect server
 
-A job sees the same DataFrame API each time, so it is written once.  Invariants:
+A job sees the same DataFrame API each time, so it is written once; Python workers elsewhere get
+this package from here (:mod:`isthmus.pipeline.shipping`).  Invariants:
 
 * A session that goes well prints nothing, from the JVM's first line on.
 * When the `with` block is left, however it is left, the session is stopped and its JVM and Python
@@ -33,12 +34,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import SparkError, SparkFailed
 from isthmus.pipeline.driver import Driver, environment, spark_home
 from isthmus.pipeline.settings import Request, runtime_settings
+from isthmus.pipeline.shipping import package_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,13 +95,15 @@ class ConnectSession:
         builder = SparkSession.builder.remote(request.connect)
         for key, value in runtime_settings(request).items():
             builder = builder.config(key, value)
-        with environment({"SPARK_REMOTE": None}):
-            try:
+        try:
+            with environment({"SPARK_REMOTE": None}):
                 self.spark: Any = builder.create()
-            except PySparkException as error:
-                os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
-                problem = next(iter(str(error).splitlines()), type(error).__name__)
-                raise SparkFailed(request.connect, problem) from error
+            with tempfile.TemporaryDirectory(prefix="isthmus-spark-") as folder:
+                self.spark.addArtifacts(str(package_zip(Path(folder))), pyfile=True)
+        except PySparkException as error:
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+            problem = next(iter(str(error).splitlines()), type(error).__name__)
+            raise SparkFailed(request.connect, problem) from error
 
     def process_ids(self) -> list[int]:
         """None."""

@@ -38,7 +38,7 @@ from isthmus.reproduce.experiments import Experiment, choose, experiments, missi
 from isthmus.reproduce.ildm_report import Reproduced, Settings, write_report
 from isthmus.reproduce.paper import Claim, compare
 from isthmus.reproduce.search import begin, search_limit
-from isthmus.reproduce.timing import forecast_s, lengths_for
+from isthmus.reproduce.timing import forecast_s, times_for
 
 __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]
 
@@ -98,7 +98,7 @@ def spark_tables(log: Path, out: Path, runs: Sequence[str], quick: bool) -> Inde
     """The tables of the indexes of `runs`, computed by one Spark job and kept in `out`."""
     from isthmus.pipeline.job import run_job
 
-    tables = run_job(log, out, quick=quick, runs=runs)
+    tables = run_job(log, out, quick=quick, runs=runs, show=False)
     return {name: table.to_pylist() for name, table in tables.items()}
 
 
@@ -156,10 +156,10 @@ def _one(
     bare = done.searched[BARE].found.outcome if BARE in done.searched else None
     egress = None if bare is None else bare.egress
     first_interval_ns = experiment.first_interval_ns(egress)
-    lengths = lengths_for(settings.timing, left, first_interval_ns, spent_s)
+    times = times_for(settings.timing, left, first_interval_ns, spent_s)
     rest_s = sum(forecast_s(settings.timing, left, egress, spent_s))
     console.print(
-        f"{experiment.name}: measurements of {lengths.full.duration_s:g} s; "
+        f"{experiment.name}: measurements of {times.duration_s:g} s; "
         f"about {narration.clock(rest_s + settings.timing.end_s)} left for all"
     )
     try:
@@ -167,9 +167,9 @@ def _one(
             settings.out,
             experiment,
             first_interval_ns,
-            lengths,
+            times,
             latency_interval_s=settings.timing.latency_interval_s,
-            bisect=not settings.grid,
+            grid=settings.grid,
         )
         searched = search(
             settings.out,

@@ -47,7 +47,7 @@ class Settings:
     quick: bool = False
     only: tuple[str, ...] = ()
     grid: bool = False
-    """Measure all 20 intervals of step 3, as the paper did, instead of bisecting."""
+    """Measure all 20 intervals of step 3, as the paper did."""
     docs: Path | None = None
     """A folder for the figures as files and the tables as Markdown."""
 

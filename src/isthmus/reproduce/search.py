@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from isthmus.bench.experiment import Searched, WarmUp, limit_of
 from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
@@ -19,11 +18,9 @@ from isthmus.bench.progress import Progress
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import ReproduceError
 from isthmus.reproduce.experiments import Experiment
-from isthmus.reproduce.timing import Lengths
+from isthmus.reproduce.timing import WARM_UP_S
 
 __all__ = ["Begun", "begin", "limit_path", "search_limit"]
-
-WARM_UP_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,10 @@ def begin(
     out: Path,
     experiment: Experiment,
     first_interval_ns: int,
-    lengths: Lengths,
+    times: Times,
     *,
     latency_interval_s: float,
-    bisect: bool,
+    grid: bool,
 ) -> Begun:
     """What to search, unless it was begun already: then as it was."""
     path = limit_path(out, experiment)
@@ -61,13 +58,11 @@ def begin(
         coarse = header["options"]["coarse"]
         begun = {**header["options"], "coarse": None if coarse is None else Times(**coarse)}
         return Begun(scenario, SearchOptions(**begun))
-    full = lengths.full
-    scenario = experiment.scenario.changed(duration_s=full.duration_s, trim_s=full.trim_s)
+    scenario = experiment.scenario.changed(duration_s=times.duration_s, trim_s=times.trim_s)
     if scenario.latency is not None:
         latency = scenario.latency.model_copy(update={"interval_s": latency_interval_s})
         scenario = scenario.model_copy(update={"latency": latency})
-    options = SearchOptions(first_interval_ns, bisect=bisect, coarse=lengths.coarse)
-    return Begun(scenario, options)
+    return Begun(scenario, SearchOptions(first_interval_ns, guided=not grid))
 
 
 def search_limit(

@@ -16,18 +16,19 @@ from typing import Final
 from isthmus.bench.limit import Times
 from isthmus.reproduce.experiments import Experiment
 
-__all__ = ["FULL", "QUICK", "Lengths", "Timing", "forecast_s", "lengths_for"]
+__all__ = ["FULL", "QUICK", "WARM_UP_S", "Timing", "forecast_s", "times_for"]
 
-FULL_MEASUREMENTS: Final = 5
-COARSE_MEASUREMENTS: Final = 2
-"""Of a search by bisection from a good first guess."""
-AROUND_S: Final = 1.6
+MEASUREMENTS: Final = 4
+"""Of a guided search from a good first guess, with some noise."""
+AROUND_S: Final = 1.5
 """Of a measurement beyond its duration: the common start, the drain, files, the summary."""
 SESSION_S: Final = 4.0
 """Nodes and load processes, start and end."""
+WARM_UP_S: Final = 4.0
+"""Load without quotas, for brokers that compile as they run."""
 MESSAGES: Final = 300
-"""Published in a window at least; in step 1, which only looks for the power of two, a quarter."""
-ROUNDS: Final = 2.0
+"""Published in a window at least."""
+ROUNDS: Final = 3.0
 """Messages of each publisher in a window at least."""
 
 START_S: Final = {
@@ -47,10 +48,9 @@ START_S: Final = {
 class Timing:
     """One way to spend the time."""
 
-    coarse: Times
     full: Times
     shortest_s: float
-    """What the duration of `full` may shrink to when time is short."""
+    """What the duration may shrink to when time is short."""
     latency_interval_s: float
     budget_s: float | None
     """For all experiments together; None: as long as it takes."""
@@ -58,16 +58,7 @@ class Timing:
     """For the indexes and the report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Of the measurements of one experiment."""
-
-    coarse: Times
-    full: Times
-
-
 FULL: Final = Timing(
-    coarse=Times(20.0, 5.0),
     full=Times(80.0, 10.0),
     shortest_s=80.0,
     latency_interval_s=1.0,
@@ -75,32 +66,27 @@ FULL: Final = Timing(
     end_s=120.0,
 )
 QUICK: Final = Timing(
-    coarse=Times(1.5, 0.3),
-    full=Times(4.0, 0.5),
-    shortest_s=2.4,
+    full=Times(6.0, 0.8),
+    shortest_s=3.0,
     latency_interval_s=0.05,
     budget_s=540.0,
     end_s=45.0,
 )
 
 
-def lengths_for(
+def times_for(
     timing: Timing, left: Sequence[Experiment], first_interval_ns: int, spent_s: float
-) -> Lengths:
+) -> Times:
     """For the first of `left`, which are still to be made, when `spent_s` have passed."""
     duration_s = timing.full.duration_s
     if timing.budget_s is not None:
-        around_s = sum(_around_s(timing, each) for each in left)
+        around_s = sum(map(_around_s, left))
         for_full_s = timing.budget_s - timing.end_s - spent_s - around_s
-        each_s = round(for_full_s / (len(left) * FULL_MEASUREMENTS), 1)
+        each_s = round(for_full_s / (len(left) * MEASUREMENTS), 1)
         duration_s = min(max(each_s, timing.shortest_s), duration_s)
     publishers = sum(place.publishers for place in left[0].scenario.place)
-    each_s = first_interval_ns / 1e9 / max(1, publishers)
-    rounds_s = ROUNDS * first_interval_ns / 1e9
-    return Lengths(
-        _at_least(timing.coarse, max(MESSAGES / 4 * each_s, rounds_s)),
-        _at_least(Times(duration_s, timing.full.trim_s), max(MESSAGES * each_s, rounds_s)),
-    )
+    window_s = max(MESSAGES / max(1, publishers), ROUNDS) * first_interval_ns / 1e9
+    return _at_least(Times(duration_s, timing.full.trim_s), window_s)
 
 
 def forecast_s(
@@ -110,10 +96,8 @@ def forecast_s(
     forecast: list[float] = []
     for number, experiment in enumerate(left):
         first_interval_ns = experiment.first_interval_ns(egress)
-        lengths = lengths_for(timing, left[number:], first_interval_ns, spent_s + sum(forecast))
-        more_s = COARSE_MEASUREMENTS * (lengths.coarse.duration_s - timing.coarse.duration_s)
-        full_s = FULL_MEASUREMENTS * lengths.full.duration_s
-        forecast.append(_around_s(timing, experiment) + more_s + full_s)
+        times = times_for(timing, left[number:], first_interval_ns, spent_s + sum(forecast))
+        forecast.append(_around_s(experiment) + MEASUREMENTS * times.duration_s)
     return forecast
 
 
@@ -122,8 +106,8 @@ def _at_least(times: Times, window_s: float) -> Times:
     return Times(max(times.duration_s, round(window_s + 2 * times.trim_s, 1)), times.trim_s)
 
 
-def _around_s(timing: Timing, experiment: Experiment) -> float:
-    """All but the duration of the measurements at full length."""
+def _around_s(experiment: Experiment) -> float:
+    """All but the duration of the measurements."""
     starts_s = max(START_S.get(broker, 2.0) for broker in experiment.brokers)
-    coarse_s = COARSE_MEASUREMENTS * timing.coarse.duration_s
-    return SESSION_S + starts_s + coarse_s + (COARSE_MEASUREMENTS + FULL_MEASUREMENTS) * AROUND_S
+    warm_s = WARM_UP_S + AROUND_S if experiment.compiles_as_it_runs else 0.0
+    return SESSION_S + starts_s + warm_s + MEASUREMENTS * AROUND_S

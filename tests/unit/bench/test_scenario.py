@@ -291,6 +291,11 @@ LATENCY = '[latency]\npublisher = "n1"\nsubscribers = ["n1"]\n'
         # between keys
         (SERVER + 'peers = ["n3"]', "server[1].peers", ['no [[server]] "n3"', "there are n1"]),
         (SERVER + 'peers = ["n1", "n1"]', "server[1].peers", ["named twice"]),
+        (
+            SERVER + 'with_node = false\nbroker = "mqtts://192.0.2.7:8883"',
+            "server[1].broker",
+            ["speaks no TLS", "mqtt:// URL"],
+        ),
         (SERVER + 'peers = ["n2"]', "server[1].peers", ["this server itself"]),
         (
             SERVER + 'with_node = false\npeers = ["n1"]',

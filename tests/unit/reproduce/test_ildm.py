@@ -16,7 +16,7 @@ from isthmus.reproduce.experiments import experiments
 from isthmus.reproduce.ildm import Reproduced, Settings, reproduce
 from isthmus.reproduce.ildm_report import write_report
 from isthmus.reproduce.search import begin, limit_path
-from isthmus.reproduce.timing import QUICK, Lengths
+from isthmus.reproduce.timing import QUICK
 from unit.reproduce.made_up import CAPACITY, MadeUp
 
 
@@ -116,9 +116,9 @@ def test_another_versions_experiment_is_refused_by_name(tmp_path: Path) -> None:
             tmp_path,
             made["C-sf"],
             1_000_000,
-            Lengths(QUICK.coarse, QUICK.full),
+            QUICK.full,
             latency_interval_s=1.0,
-            bisect=True,
+            grid=False,
         )
 
 
