@@ -118,7 +118,6 @@ class LoadProcess:
                 "sent": each * len(self.of("publisher")),
                 "received": received,
                 "held": 0,
-                "late_ns": 0,
                 "sending": sending,
                 "sent_by_topic": self.by_topic(each),
             }

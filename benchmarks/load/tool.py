@@ -123,7 +123,6 @@ class Tool:
             "start_ns": time.time_ns() + START_NS,
             "duration_s": duration_s,
             "interval_ns": {"t": interval_ns},
-            "drain_s": 0,
         }
         for channel in self._channels:
             channel.send(order, ANSWER_S)

@@ -2,6 +2,6 @@
 
 * :mod:`.generate` writes the log, seeded;
 * :mod:`.duck` is the peer: the same tables in SQL;
-* :mod:`.spark` is ours; both run in a child process of their own (:mod:`.child`);
-* :mod:`.rounds` alternates the two and compares what they found.
+* :mod:`.child` runs one of the two, DuckDB or our job, in a process of its own;
+* :mod:`.rounds` watches that process's time and memory, and compares what two of them found.
 """

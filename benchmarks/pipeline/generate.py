@@ -107,9 +107,7 @@ def _sent(shape: Shape, publisher: int) -> Ints:
 def _write_throughput(log: Path, shape: Shape, number: int) -> list[dict[str, Any]]:
     count = TOPICS * PER_TOPIC
     mine = range(number, count, WRITERS)
-    publishes = _sorted(
-        "t_send_ns", [_published(shape, p, p // PER_TOPIC, _sent(shape, p)) for p in mine]
-    )
+    publishes = _sorted("t_send_ns", [_published(p, p // PER_TOPIC, _sent(shape, p)) for p in mine])
     deliveries = _sorted(
         "t_receive_ns",
         [
@@ -128,7 +126,7 @@ def _write_throughput(log: Path, shape: Shape, number: int) -> list[dict[str, An
 def _write_latency(log: Path, shape: Shape, clients: list[dict[str, Any]]) -> list[dict[str, Any]]:
     publisher, subscriber = (c["client"] for c in clients if c["kind"] == "l")
     sent = STARTED_NS + np.arange(80) * 1_000_000_000
-    publishes = _published(shape, publisher, TOPICS, sent)
+    publishes = _published(publisher, TOPICS, sent)
     deliveries = _sorted("t_receive_ns", [_delivered(shape, subscriber, publisher, TOPICS, sent)])
     return [
         _write(log, "publishes", "l0", publishes),
@@ -136,7 +134,7 @@ def _write_latency(log: Path, shape: Shape, clients: list[dict[str, Any]]) -> li
     ]
 
 
-def _published(shape: Shape, publisher: int, topic: int, sent: Ints) -> dict[str, Any]:
+def _published(publisher: int, topic: int, sent: Ints) -> dict[str, Any]:
     return {
         "publisher": np.full(len(sent), publisher, np.uint32),
         "message": np.arange(len(sent), dtype=np.uint32),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,7 +88,8 @@ def _sample(parent: psutil.Process, cpu_of: dict[int, float]) -> int:
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                child.kill()
         process.kill()
     process.wait()
 

@@ -150,6 +150,9 @@ def limit(
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Bisect instead of measuring all 20 intervals.")
     ] = False,
+    guided: Annotated[
+        bool, typer.Option("--guided", help="Go where the last measurement points: fewer still.")
+    ] = False,
     repeats: Annotated[
         int, typer.Option(min=1, max=15, help="Judge an interval by the majority of so many.")
     ] = 1,
@@ -180,6 +183,7 @@ def limit(
             wanted,
             out or Path(f"limit-{wanted.name}"),
             bisect=bisect,
+            guided=guided,
             repeats=repeats,
             coarse_s=coarse_s,
             machines=_machines(writers, agents, token_file),

@@ -23,7 +23,7 @@ import pytest
 from conftest import SharedBroker
 from isthmus.addresses import Address
 from isthmus.bench import agent as agent_module
-from isthmus.bench.agent import Agent, serve
+from isthmus.bench.agent import Agent
 from isthmus.bench.agent_hello import greet_agent, read_token
 from isthmus.bench.clock import SHIFT_VARIABLE
 from isthmus.bench.control import LineChannel, Target
@@ -330,11 +330,6 @@ def test_an_agent_that_is_asked_to_end_ends_its_processes(tmp_path: Path) -> Non
     finally:
         remote.end()
     assert not Path(f"/proc/{theirs[0]}").exists()
-
-
-def test_no_agent_without_a_token() -> None:
-    with pytest.raises(LoadError, match="add --token-file"):
-        serve(ANY, None)
 
 
 def test_tokens_are_read_from_files(tmp_path: Path) -> None:

@@ -86,7 +86,6 @@ class Load:
             start_ns=time.time_ns() + 50 * MS,
             duration_s=duration_s,
             interval_ns={"t": interval_ns, "l": 100 * MS},
-            drain_s=10,
         )
 
     def progress(self, until: Callable[[Message], bool]) -> Message:

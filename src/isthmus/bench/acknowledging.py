@@ -15,13 +15,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
+from isthmus.bench.frames import MAX_FRAME_BYTES
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.framing import body_offset, scan
 
-__all__ = ["MAX_FRAME_BYTES", "MAX_IN_FLIGHT", "Answers", "InFlight"]
+__all__ = ["MAX_IN_FLIGHT", "Answers", "InFlight"]
 
 MAX_IN_FLIGHT: Final = 65_535
-MAX_FRAME_BYTES: Final = 16 << 20
 
 _PUBLISH: Final = 3
 _PUBACK: Final = 0x40

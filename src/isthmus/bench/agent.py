@@ -205,14 +205,8 @@ class _Relay:
         return run
 
 
-def serve(listen: Address, token_file: Path | None, command: Sequence[str] = COMMAND) -> int:
+def serve(listen: Address, token_file: Path, command: Sequence[str] = COMMAND) -> int:
     """Run an agent until Ctrl-C or SIGTERM; the process's exit code."""
-    if token_file is None:
-        raise LoadError(
-            "an agent starts processes for whoever knows its token: make one with `openssl rand "
-            "-hex 16 > bench.token`, give it to the coordinator too, and add --token-file "
-            "bench.token"
-        )
     configure()
     agent = Agent(listen, read_token(token_file), command)
     try:

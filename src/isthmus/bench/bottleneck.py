@@ -6,7 +6,8 @@ told in the notes, with their figures, also when the run was not limited at all.
 
     limited_by   holds if
     ──────────   ────────────────────────────────────────────────────────────────────────────────
-    load tool    subscribers are slow (next line) and a load process used ≥ 0.9 of a core
+    load tool    subscribers are slow (see below), and a load process used ≥ 0.9 of a core or waited
+                 > 5 % of the run for its own recording
     machine      … and else all cores were ≥ 97 % busy, and no server was at its end
     subscribers  a subscriber's receive window held its server back > 5 % of the run, or, where
                  the server's end cannot be seen, was found closed
@@ -16,7 +17,8 @@ told in the notes, with their figures, also when the run was not limited at all.
     brokers      a server was at its end: a process of it ran or was kept waiting by its CPU quota
                  ≥ 50 % of the time (≥ 5 % waiting), or used 0.9 to 1.05 cores, which is all that
                  one thread can
-    load tool    a load process used ≥ 0.9 of a core in its busiest second
+    load tool    a load process used ≥ 0.9 of a core in its busiest second, or waited > 5 % of the
+                 run for its own recording
     machine      all cores were ≥ 97 % busy
     load tool    a load process sent > 10 % of its messages late, or publishers sent < 99 % of what
                  they were to, and nobody held these back
@@ -45,6 +47,7 @@ LimitedBy = Literal[
 UNDER_LIMIT: Final = 0.99
 """Definition 1's; the same part of what was offered must have been sent."""
 LOAD_CPU: Final = 0.9
+STALLED: Final = 0.05
 LATE_SHARE: Final = 0.1
 MACHINE_BUSY: Final = 0.97
 RWND_LIMITED: Final = 0.05
@@ -74,6 +77,7 @@ class _Findings:
     network: str
     at_its_end: str
     load_cpu: str
+    stalled: str
     machine: str
     late: str
 
@@ -88,6 +92,7 @@ def judge(evidence: Evidence) -> Verdict:
         network=_network(evidence),
         at_its_end="; ".join(_servers_at_their_end(evidence)),
         load_cpu=_load_cpu(evidence),
+        stalled=_stalled(evidence),
         machine=_machine(evidence),
         late=_late(evidence),
     )
@@ -102,7 +107,7 @@ def _main(found: _Findings) -> LimitedBy:
     if not found.limited:
         return "nothing"
     if found.subscribers:
-        if found.load_cpu:
+        if found.load_cpu or found.stalled:
             return "load tool"
         return "machine" if found.machine and not found.at_its_end else "subscribers"
     if found.interface:
@@ -111,7 +116,7 @@ def _main(found: _Findings) -> LimitedBy:
         return "network"
     if found.at_its_end:
         return "brokers"
-    if found.load_cpu:
+    if found.load_cpu or found.stalled:
         return "load tool"
     if found.machine:
         return "machine"
@@ -183,6 +188,15 @@ def _load_cpu(evidence: Evidence) -> str:
     if use is None or use.cpu < LOAD_CPU:
         return ""
     return f"the load process {writer} used {use.cpu:.2f} of a core in its busiest second"
+
+
+def _stalled(evidence: Evidence) -> str:
+    writer, use = max(
+        evidence.load.items(), key=lambda item: item[1].stalled_share, default=("", None)
+    )
+    if use is None or use.stalled_share <= STALLED:
+        return ""
+    return f"the load process {writer} waited {use.stalled_share:.0%} of the run for its recording"
 
 
 def _machine(evidence: Evidence) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 import uvloop
 
 from isthmus.bench.control import Target
-from isthmus.bench.frames import LEVEL
+from isthmus.bench.frames import LEVEL, MAX_FRAME_BYTES
 from isthmus.bench.plan import Client
 from isthmus.errors import LoadError, RemoteProtocolError
 from isthmus.mqtt.decoding import decode
@@ -31,7 +31,6 @@ __all__ = ["Connected", "connect_clients"]
 
 AT_ONCE: Final = 200
 SPARE_FILES: Final = 64
-MAX_ANSWER_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class _Arriving:
         frame = await self._read(2)
         while not (length := frame_length(frame, 0)):
             frame += await self._read(1)
-        if length > MAX_ANSWER_BYTES:
+        if length > MAX_FRAME_BYTES:
             raise LoadError(f"{self.where}: answered with a packet of {length} bytes")
         frame += await self._read(length - len(frame))
         return decode(frame, LEVEL), frame
@@ -189,7 +188,7 @@ async def _subscribed(arriving: _Arriving, topic: str, qos: int) -> None:
         if not isinstance(answer, Publish):
             break
         arriving.early += frame  # a server may deliver before it answers [MQTT-3.8.4]
-        if len(arriving.early) > MAX_ANSWER_BYTES:
+        if len(arriving.early) > MAX_FRAME_BYTES:
             raise LoadError(f"{arriving.where}: messages come, but no answer to SUBSCRIBE")
     if not isinstance(answer, SubAck) or tuple(answer.reason_codes) != (qos,):
         raise LoadError(

@@ -41,6 +41,8 @@ class LoadUse:
     late_ms_max: float = 0.0
     late_share: float = 0.0
     """Messages sent late through its own fault, of all."""
+    stalled_share: float = 0.0
+    """Of the run: it read and sent nothing because its own recording was behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,12 @@ def gather(
     return Evidence(
         counts=counts,
         load={
-            writer: LoadUse(said["cpu"], said["late_ms_max"], said["late_share"])
+            writer: LoadUse(
+                said["cpu"],
+                said["late_ms_max"],
+                said["late_share"],
+                min(1.0, said.get("stalled_ms", 0.0) / 1e3 / duration_s),
+            )
             for writer, said in headroom.items()
         },
         machine_busy=None if machine is None else min(1.0, machine / tables.cores),

@@ -5,7 +5,7 @@ every subscriber of that topic (ILDM §5.2 derives the loss rate so).  A measure
 
 * ``complete``: nobody sends any more, all of that has arrived and nothing came since the last
   report of each load process;
-* ``quiet``: nobody sends any more and nothing has arrived for `QUIET_S`: the rest is lost;
+* ``quiet``: nobody sends any more and nothing has arrived for `quiet_s`: the rest is lost;
 * ``drained``: `drain_s` have passed since the end of sending.
 
 Only reports and the time they came at go in, so this is tested without any process.
@@ -80,10 +80,18 @@ class Totals:
 class Arrivals:
     """The reports of one measurement; times are seconds on any one clock."""
 
-    def __init__(self, fan_out: Sequence[int], writers: Iterable[str], drain_s: float) -> None:
+    def __init__(
+        self,
+        fan_out: Sequence[int],
+        writers: Iterable[str],
+        drain_s: float,
+        *,
+        quiet_s: float = QUIET_S,
+    ) -> None:
         self._fan_out = tuple(fan_out)
         self._reports = dict.fromkeys(writers, Report())
         self._drain_s = drain_s
+        self._quiet_s = quiet_s
         self.most_held = 0
         """The most publishers that were held back at once."""
         self._sent_until_s: float | None = None
@@ -132,6 +140,6 @@ class Arrivals:
         if self._heard == self._reports.keys():
             if self._received >= self.expected(self._fan_out):
                 return "complete"
-            if now_s - self._changed_s >= QUIET_S:
+            if now_s - self._changed_s >= self._quiet_s:
                 return "quiet"
         return "drained" if now_s - self._sent_until_s >= self._drain_s else None

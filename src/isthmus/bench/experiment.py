@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
 from isthmus.bench.limit_file import LimitFile, Measurement, find_limit
-from isthmus.bench.limit_trial import measuring
+from isthmus.bench.limit_trial import Measuring, measuring
 from isthmus.bench.progress import Progress
 from isthmus.bench.rig import Rig
 from isthmus.bench.run_files import remove_run
@@ -89,6 +89,7 @@ def loaded(
             labels=labels,
             watch=watch,
             progress=progress,
+            notes=rig.notes,
         ) as session:
             if warm_up is not None:
                 _warm_up(session, log, warm_up)
@@ -121,11 +122,12 @@ def limit_of(
 ) -> Searched:
     """Search on from what `file` holds until the limit is found.
 
-    `tell` hears of every measurement that is made.  Servers are started only if there is one.
+    `tell` hears of every measurement that is made.  Servers are started only if there is one, and
+    anew after a run in which clients were cut off.
     """
     notes: list[str] = []
     with LimitFile(file, scenario, labels, options) as kept, ExitStack() as stack:
-        started: list[Callable[[Trial], Outcome]] = []
+        started: list[Measuring] = []
 
         def measure(trial: Trial) -> Outcome:
             if not started:
@@ -143,6 +145,9 @@ def limit_of(
                 started.append(measuring(session, log, scenario, options, prefix=prefix))
             outcome = started[0](trial)
             tell(trial, outcome)
+            if started[0].lost_clients:
+                started.clear()
+                stack.close()
             return outcome
 
         notes += kept.notes
@@ -176,6 +181,7 @@ def search_limit(
     out: Path,
     *,
     bisect: bool,
+    guided: bool,
     repeats: int,
     coarse_s: float | None,
     machines: Machines,
@@ -188,6 +194,7 @@ def search_limit(
     options = SearchOptions(
         scenario.load.interval_ns,
         bisect=bisect,
+        guided=guided,
         coarse=None if coarse_s is None else Times(coarse_s, coarse_s * share),
         repeats=repeats,
     )

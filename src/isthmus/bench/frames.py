@@ -16,10 +16,12 @@ from isthmus.bench.payload import SIZE
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 
-__all__ = ["LEVEL", "Template", "template"]
+__all__ = ["LEVEL", "MAX_FRAME_BYTES", "Template", "template"]
 
 LEVEL: Final = 4
 """MQTT 3.1.1, which every broker speaks."""
+MAX_FRAME_BYTES: Final = 16 << 20
+"""A longer packet from a broker ends its connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ The run of trial 7 at 3.2 ms is called ``PREFIX-007-3200000ns``.  Where a killed
 run of that name that did not end, it is removed, because a log with such a run is refused; one that
 ended but was not noted by the search any more is kept, and the new one gets another name.
 
-A run far over the limit may leave messages that still arrive when the next one begins.  If that
-one is then not under the limit, it is measured once more.
+A run far over the limit may leave messages that still arrive in the next one.  If that one is then
+not under the limit, it is measured once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +22,7 @@ from isthmus.errors import LimitError
 from isthmus.pipeline.direct import summarise
 from isthmus.pipeline.schema import file_path
 
-__all__ = ["Session", "measuring"]
+__all__ = ["Measuring", "Session", "measuring"]
 
 
 class Session(Protocol):
@@ -36,7 +35,7 @@ class Session(Protocol):
 
 def measuring(
     session: Session, log: Path, scenario: Scenario, options: SearchOptions, *, prefix: str
-) -> Callable[[Trial], Outcome]:
+) -> Measuring:
     """What `find_limit` measures with; `session` is one of `scenario` that writes to `log`."""
     full = Times(scenario.scenario.duration_s, scenario.scenario.trim_s)
     if not scenario.sp_ratio:
@@ -52,40 +51,42 @@ def measuring(
                 f"{window_s:g} s that are measured; begin shorter, or measure for longer"
             )
 
-    return _Measuring(session, log, full, options.coarse or full, prefix)
+    return Measuring(session, log, full, options.coarse or full, prefix)
 
 
 @dataclass(slots=True)
-class _Measuring:
+class Measuring:
+    """Makes the measurements of one session, one trial after the other."""
+
     session: Session
     log: Path
     full: Times
     coarse: Times
     prefix: str
-    drained: bool = False
-    """Messages of the last run were still arriving when it ended."""
+    lost_clients: bool = False
+    """Some were cut off: this session cannot go on."""
 
     def __call__(self, trial: Trial) -> Outcome:
-        disturbed = self.drained
-        outcome = self._once(trial)
-        if disturbed and not outcome.satisfies:
-            note = f"measured again, as {outcome.run} began amid messages of the run before"
-            outcome = self._once(trial)
+        outcome, disturbed = self._once(trial)
+        if disturbed and not outcome.satisfies and not self.lost_clients:
+            note = f"measured again, as messages of an earlier run arrived in {outcome.run}"
+            outcome, _ = self._once(trial)
             outcome = replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
-    def _once(self, trial: Trial) -> Outcome:
+    def _once(self, trial: Trial) -> tuple[Outcome, bool]:
+        """What came out, and whether an earlier run disturbed it."""
         run = _free_name(self.log, f"{self.prefix}-{trial.number:03d}-{trial.interval_ns}ns")
         times = self.coarse if trial.coarse else self.full
         record = self.session.measure(
             run, interval_ns=trial.interval_ns, duration_s=times.duration_s, trim_s=times.trim_s
         )
-        self.drained = record.ending == "drained"
+        self.lost_clients = record.lost_clients > 0
         summary = summarise(self.log, run)
         notes = [*summary.notes]
         if summary.limit_ratio is None:
             notes.append("nothing was sent within the window, so Definition 1 says nothing")
-        return Outcome(
+        outcome = Outcome(
             run=run,
             under_limit=summary.under_limit,
             ratio=summary.limit_ratio or 0.0,
@@ -96,6 +97,7 @@ class _Measuring:
             limited_by=record.limited_by,
             notes=tuple(notes),
         )
+        return outcome, record.leftovers > 0
 
 
 def _free_name(log: Path, wanted: str) -> str:

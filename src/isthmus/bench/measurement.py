@@ -97,7 +97,6 @@ class Measurement:
             "is": "progress",
             **self._counts(),
             "held": sum(schedule.held for schedule in self._schedules),
-            "late_ns": self._headroom.late_ns_max,
             "sending": not all(schedule.over(at_ns) for schedule in self._schedules),
             "closed": len(self._population.losses),
         }

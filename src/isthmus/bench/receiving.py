@@ -30,18 +30,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.bench.clock import now_ns
-from isthmus.bench.frames import Template
+from isthmus.bench.frames import MAX_FRAME_BYTES, Template
 from isthmus.bench.payload import MAGIC, NUMPY_FIELDS, SIZE
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.framing import body_offset, scan
 from isthmus.mqtt.primitives import PacketType
 
-__all__ = ["MAX_FRAME_BYTES", "Columns", "Inbox", "Parser", "Subscription"]
+__all__ = ["Columns", "Inbox", "Parser", "Subscription"]
 
 ARENA_BYTES: Final = 1 << 19
 READ_BYTES: Final = 1 << 16
 READS: Final = 2048
-MAX_FRAME_BYTES: Final = 16 << 20
 
 NOT_OURS: Final = "not a message of the benchmark"
 OTHER_RUN: Final = "a message of another run"

@@ -16,6 +16,7 @@ from isthmus.bench import bottleneck, evidence
 from isthmus.bench.control import Message, item
 from isthmus.bench.expected import Ending, fan_out
 from isthmus.bench.plan import Plan
+from isthmus.bench.receiving import OTHER_RUN
 from isthmus.bench.run_files import COORDINATOR, count_window
 from isthmus.bench.scenario import Scenario
 from isthmus.bench.watch import WatchedTables
@@ -25,7 +26,7 @@ from isthmus.pipeline.schema import SCHEMA_VERSION, Table
 
 __all__ = ["Measured", "RunRecord", "record_run"]
 
-KEPT_PACE: Final = 0.99
+KEPT_PACE: Final = bottleneck.UNDER_LIMIT
 """Of what the schedule asked for; less is not the interval that was asked for."""
 VAGUE_NS: Final = 1_000_000
 """A clock that is not known better than this gets a note."""
@@ -47,6 +48,10 @@ class RunRecord:
     limit_ratio: float | None
     """Definition 1 within the window; None where nothing was sent."""
     ending: Ending
+    leftovers: int
+    """Messages of earlier runs that still arrived."""
+    lost_clients: int
+    """Clients that were cut off; a session with such cannot measure again."""
     limited_by: str
     notes: tuple[str, ...]
     headroom: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -59,7 +64,7 @@ class RunRecord:
         missing = f", {lost:,} missing" if lost > 0 else ""
         return (
             f"sent {self.sent:,} of {self.offered:,}, received {self.received:,} of "
-            f"{self.expected:,}{missing}; limited by {self.limited_by or 'nobody knows what'}"
+            f"{self.expected:,}{missing}; limited by {self.limited_by}"
         )
 
 
@@ -127,6 +132,8 @@ def record_run(log: Path, measured: Measured) -> RunRecord:
         kept_pace=counts.sent >= KEPT_PACE * counts.offered,
         limit_ratio=counts.limit_ratio,
         ending=measured.ending,
+        leftovers=sum(s["rows"] for s in row["strays"] if s["reason"] == OTHER_RUN),
+        lost_clients=sum(len(answer["notes"]) for answer in measured.answers.values()),
         limited_by=verdict.limited_by,
         notes=notes,
         headroom=_headroom(measured),

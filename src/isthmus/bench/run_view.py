@@ -71,10 +71,10 @@ def run_table(summary: RunSummary) -> Table:
 
 def print_trial(trial: Trial, outcome: Outcome) -> None:
     """One measurement of a search."""
-    kind = "step 1" if trial.coarse else "step 4"
+    kind = "short" if trial.coarse else "full "
     judged = "under the limit" if outcome.satisfies else "over the limit"
     if not outcome.kept_pace:
-        judged += ", publishers were held back"
+        judged += ", publishers did not keep the interval"
     print(
         f"{trial.number + 1:3}  {kind}  {trial.interval_ns / 1e6:10.4f} ms  "
         f"egress {outcome.egress:12,.1f}/s  ratio {outcome.ratio:.4f}  {judged}  "
@@ -106,9 +106,9 @@ def in_words(found: Found) -> str:
         f": {least}{found.outcome.ingress:,.0f} messages/s in, {found.outcome.egress:,.0f}/s out, "
         f"at {found.interval_ns / 1e6:g} ms"
     )
-    if found.smaller_interval_ns is not None:
+    if found.smaller_interval_ns is not None and not found.is_lower_bound:
         error = found.interval_ns / found.smaller_interval_ns - 1
         text += f"; less than {error:.1%} below the true one"
-    if found.is_lower_bound:
-        text += f". It is {found.limited_by} that gave way, not the brokers"
+    if found.is_lower_bound and found.limited_by:
+        text += f"; the {found.limited_by} gave way, not the brokers"
     return text + "."

@@ -78,7 +78,7 @@ class Latency(Section):
     subscribers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
         examples=[["n1", "n2"]]
     )
-    interval_s: Seconds = Field(default=1.0, gt=0, le=3_600, examples=[1.0])
+    interval_s: Seconds = Field(default=1.0, ge=0.001, le=3_600, examples=[1.0])
     qos: Qos = Field(default=0, examples=[0])
 
 

@@ -28,7 +28,7 @@ from isthmus.bench.clock import now_ns
 from isthmus.bench.clocks import Offset, between
 from isthmus.bench.control import Message, Target, item
 from isthmus.bench.crew import Crew
-from isthmus.bench.expected import Arrivals, Ending, Report, fan_out
+from isthmus.bench.expected import QUIET_S, Arrivals, Ending, Report, fan_out
 from isthmus.bench.plan import plan_clients
 from isthmus.bench.progress import Progress
 from isthmus.bench.run_files import check_run, remove_run
@@ -61,6 +61,8 @@ class LoadSession:
     `targets` says for each server of the scenario where the load processes reach it.  `writers` is
     the number of processes for t-clients, at each agent if there are any, else here.  `drain_s` is
     how long to wait at most, after the last message was sent, for those that still arrive.
+    `notes` are of the servers and go into every run's row; what is added to them later, into those
+    of later runs.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class LoadSession:
         agents: Sequence[Address] = (),
         token: bytes | None = None,
         labels: Mapping[str, str] | None = None,
+        notes: Sequence[str] = (),
         watch: Watch | None = None,
         progress: Progress | None = None,
         drain_s: float = DRAIN_S,
@@ -95,6 +98,7 @@ class LoadSession:
         self._log = log
         self._token = token or b""
         self._labels = dict(labels or {})
+        self._notes = notes
         self._watch = watch
         self._progress = progress
         self._drain_s = drain_s
@@ -201,8 +205,9 @@ class LoadSession:
     def _measure(self, crew: Crew, run: str, scenario: Scenario) -> RunRecord:
         before = crew.clocks()
         lead_s = LEAD_S + LEAD_PER_CLIENT_S * len(self.plan.clients)
-        start_ns = now_ns() + round(lead_s * 1e9)
         with self._watched(crew) as watched:
+            # Not before: the watch's first look, at thousands of connections, takes its time.
+            start_ns = now_ns() + round(lead_s * 1e9)
             crew.tell(lambda worker: self._measure_message(worker, run, scenario, start_ns, before))
             arrivals, ending = self._await_end(crew, run, scenario, time.monotonic() + lead_s)
         answers = crew.ask(lambda _: {"do": "finish"}, "measured", FINISH_S)
@@ -228,8 +233,9 @@ class LoadSession:
 
     def _began_notes(self) -> tuple[str, ...]:
         if not self._left_over:
-            return ()
-        return (f"began while messages of run {self._left_over} were still arriving",)
+            return tuple(self._notes)
+        began = f"began while messages of run {self._left_over} were still arriving"
+        return (*self._notes, began)
 
     @contextmanager
     def _watched(self, crew: Crew) -> Iterator[list[WatchedTables]]:
@@ -261,7 +267,6 @@ class LoadSession:
             "start_ns": start_ns - clocks[worker.writer].offset_ns,
             "duration_s": scenario.scenario.duration_s,
             "interval_ns": {"t": scenario.load.interval_ns, "l": round(latency_s * 1e9)},
-            "drain_s": self._drain_s,
         }
 
     def _await_end(
@@ -269,7 +274,11 @@ class LoadSession:
     ) -> tuple[Arrivals, Ending]:
         duration_s = scenario.scenario.duration_s
         last_s = start_s + duration_s + self._drain_s + SILENT_S
-        arrivals = Arrivals(fan_out(self.plan), self.plan.writers, self._drain_s)
+        # Messages can be on a line, one after the other, between every two servers.
+        under_way_s = scenario.emulation.link_delay_ms / 1e3 * (len(scenario.server) - 1)
+        arrivals = Arrivals(
+            fan_out(self.plan), self.plan.writers, self._drain_s, quiet_s=QUIET_S + under_way_s
+        )
         heard_s = dict.fromkeys(self.plan.writers, start_s)
         if self._progress is not None:
             self._progress.begin(run, duration_s)

@@ -75,6 +75,8 @@ def compute(
     cannot be trusted raises `LogError`.
     """
     folder = os.path.abspath(log)
+    if runs is not None:
+        runs = tuple(dict.fromkeys(runs))  # one that is named twice is counted once
     surveyed = _raised(_survey(spark, folder, runs).toArrow())
     files = [
         (run, LoggedFile(table, writer, rows))

@@ -83,7 +83,7 @@ def write_tables(out: Path, tables: dict[str, pa.Table]) -> None:
         _complete(out / f"{name}.csv", partial(pa_csv.write_csv, _flat(table)))
     rows = {name: [_plain(row) for row in table.to_pylist()] for name, table in tables.items()}
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-    _complete(out / "indexes.json", lambda path: path.write_text(text))
+    _complete(out / "indexes.json", lambda path: path.write_text(text, "utf-8"))
 
 
 def read_tables(out: Path) -> dict[str, pa.Table]:
@@ -116,7 +116,7 @@ def _summary_line(row: dict[str, Any]) -> dict[str, str]:
         "in/s": number(row["ingress"]),
         "out/s": number(row["egress"]),
         "ratio": "" if ratio is None else f"{ratio:.3f}",
-        "limit": "under" if row["under_limit"] else "over",
+        "limit": "" if ratio is None else "under" if row["under_limit"] else "over",
         "lost": number(row["lost"]),
         "double": number(row["duplicates"]),
         "disorder": number(row["order_violations"]),

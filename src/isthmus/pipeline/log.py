@@ -1,4 +1,4 @@
-"""Opening a log: what is not as the schema says is refused by name, before anything is counted.
+"""Opening a log: what is not as the schema says is refused by name.
 
 Everybody who reads a log goes through here.  :func:`read_run` reads a run's row and what can be
 known from it and the folders; :func:`open_file` opens one file and compares its footer with its
@@ -25,6 +25,7 @@ from isthmus.errors import LogError
 from isthmus.pipeline.schema import FOOTER, SCHEMA_VERSION, TABLES, Table, file_path, with_footer
 
 __all__ = [
+    "NAME",
     "TIME_RANGE_NS",
     "Clock",
     "LoggedClient",
@@ -150,6 +151,9 @@ def read_run(log: Path, run: str) -> Run:
         raise LogError(path, f"its row is of run {row['run']!r}, not of {run!r}")
     if row["schema_version"] != SCHEMA_VERSION:
         raise LogError(path, _other_version(row["schema_version"]))
+    for name, value in row.items():
+        if isinstance(value, list) and _has_holes(value):
+            raise LogError(path, f"column {name} has empty values in its list; it may not")
     read = _from_row(row)
     _check_run(path, read)
     _check_folders(log, read)
@@ -189,13 +193,14 @@ def parquet_options(table: Table) -> dict[str, Any]:
     """How PyArrow's writer is to write the table.
 
     Numbers and times that grow are cheapest as differences: half the CPU of PyArrow's defaults to
-    write and to read, and smaller.
+    write and to read, and smaller.  Every page has a checksum, so that a flipped bit is found.
     """
     grow = {name for name in TABLES[table].names if name == "message" or name.startswith("t_")}
     if table not in ("publishes", "deliveries"):
-        return {"compression": "zstd"}
+        return {"compression": "zstd", "write_page_checksum": True}
     return {
         "compression": "zstd",
+        "write_page_checksum": True,
         "use_dictionary": [name for name in TABLES[table].names if name not in grow],
         "column_encoding": dict.fromkeys(sorted(grow), "DELTA_BINARY_PACKED"),
     }
@@ -243,7 +248,7 @@ def _run_file(log: Path, run: str) -> Path:
 def _open(path: Path, table: Table, run: str, writer: str) -> pq.ParquetFile:
     """The file, if its footer says that it belongs where it stands."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise LogError(path, f"is cut short or no Parquet file: {error}") from error
     try:
@@ -286,6 +291,11 @@ def _other_version(version: object) -> str:
         f"is of schema version {version}; this Isthmus reads version {SCHEMA_VERSION}: "
         "use the Isthmus that wrote it"
     )
+
+
+def _has_holes(values: list[Any]) -> bool:
+    """Whether one of a list's values, or what a map has for a key, is missing."""
+    return any(value is None or (type(value) is tuple and None in value) for value in values)
 
 
 def _from_row(row: Mapping[str, Any]) -> Run:

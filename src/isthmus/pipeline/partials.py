@@ -20,7 +20,7 @@ order violations        .                   subscriber    amount
 latency                 t or l              series        part: block, amount, data: histogram
 latency rest            t or l              series        amount: sum of (latency_ns mod 1000)
 usage, traffic          .                                 data: a row of that table, as JSON
-error                   the message
+error                   .                                 data: what is wrong with the file `run`
 ======================  ==================  ============  =====================================
 
 A *reason* is an index into :data:`REASONS`; a *series* is a topic for t-clients, a subscriber for

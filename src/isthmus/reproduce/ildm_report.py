@@ -22,7 +22,7 @@ from isthmus.bench.report.results import IndexTables, Result, write_csv, write_j
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.bench.scenario import load_scenario
 from isthmus.reproduce.experiments import Experiment
-from isthmus.reproduce.paper import Claim
+from isthmus.reproduce.paper import Claim, noise_of
 from isthmus.reproduce.timing import FULL, QUICK, Timing
 
 __all__ = ["Reproduced", "Settings", "write_report"]
@@ -85,9 +85,10 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
         failed=done.failed,
         took_s=done.took_s,
     )
+    noise = noise_of({result.name: result for result in done.results})
     title = "ILDM reproduced" + (" (quick)" if done.settings.quick else "")
     made = [
-        Section("The paper and this machine", _verdicts(claims)),
+        Section("The paper and this machine", _verdicts(claims, noise)),
         *_figures(done.results),
         sections.loss_section(done.results),
         sections.bottleneck_section(done.results),
@@ -103,11 +104,15 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
         _write_docs(done.settings.docs, done, claims)
 
 
-def _verdicts(claims: Sequence[Claim]) -> str:
+def _verdicts(claims: Sequence[Claim], noise: float) -> str:
+    seen = (
+        f"A-pf and A-sf, which do the same, were {noise:.1%} apart; the ranges are wider by that."
+        if noise
+        else "Noise between runs is not known without A-pf and A-sf, which do the same."
+    )
     text = (
-        "Ranges are what the search leaves open: a limit is at most 5 % above what was found. "
-        "Noise between runs comes on top. Latencies differ only if mean and median agree on it by "
-        "a tenth or more."
+        "Ranges are what is left open: a limit is at most 5 % above what was found, and there is "
+        f"noise between runs. {seen} Latencies differ if mean and median agree on it by a fifth."
     )
     rows = [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]
     header = ("ILDM", "statement", "paper", "here", "holds")
@@ -229,9 +234,9 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
                     f"{r.interval_ms:.4g} ms",
                     f"{r.ingress:,.0f}",
                     f"{r.egress:,.0f}",
-                    f"{r.latency_mean_ms:.3g} ms" if r.latency_mean_ms is not None else "",
-                    f"{r.latency_p99_ms:.3g} ms" if r.latency_p99_ms is not None else "",
-                    f"{r.lost} of {r.expected:,}",
+                    sections.milliseconds(r.latency_mean_ms) or "",
+                    sections.milliseconds(r.latency_p99_ms) or "",
+                    f"{r.lost + r.latency_lost} of {r.expected + r.latency_expected:,}",
                     r.limited_by,
                 )
                 for r in done.results

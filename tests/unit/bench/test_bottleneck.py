@@ -79,6 +79,11 @@ def test_brokers_when_there_is_no_other_cause() -> None:
             "load tool",
             "the load process w0 sent 11.0% of its messages late, up to 250 ms",
         ),
+        (
+            {"load": {"w0": LoadUse(0.1, stalled_share=0.06), "w1": LoadUse(0.1)}},
+            "load tool",
+            "the load process w0 waited 6% of the run for its recording",
+        ),
         ({"machine_busy": 0.97}, "machine", "the machine's cores were 97% busy"),
         (
             {"subscribers": SLOW},
@@ -122,7 +127,7 @@ def test_each_cause_alone(evidence: dict[str, Any], limited_by: str, told: str) 
 @pytest.mark.parametrize(
     "evidence",
     [
-        {"load": {"w0": LoadUse(0.89, late_share=0.1)}},
+        {"load": {"w0": LoadUse(0.89, late_share=0.1, stalled_share=0.05)}},
         {"machine_busy": 0.96},
         {"subscribers": [flow(0.05)]},
         {"closed_windows": ["t-sub-1"], "subscribers": [flow(0.01)]},
@@ -142,6 +147,7 @@ def test_below_its_threshold_no_cause_holds(evidence: dict[str, Any]) -> None:
     [
         # A load process that cannot keep up shows in its subscribers' windows.
         ({"subscribers": SLOW, "load": BUSY_TOOL}, "load tool"),
+        ({"subscribers": SLOW, "load": {"w0": LoadUse(0.1, stalled_share=0.3)}}, "load tool"),
         ({"subscribers": SLOW, "machine_busy": 1.0}, "machine"),
         # … unless the cores are busy with servers that have all they can use.
         ({"subscribers": SLOW, "machine_busy": 1.0, "servers": THROTTLED}, "subscribers"),

@@ -109,6 +109,8 @@ def test_what_the_other_end_had_already_was_not_lost() -> None:
 def test_headroom_as_the_load_processes_say_it() -> None:
     said = {"w0": {"cpu": 0.5, "late_ms_max": 3.0, "late_share": 0.001, "more": 1.0}}
     assert gathered(WatchedTables(), headroom=said).load == {"w0": LoadUse(0.5, 3.0, 0.001)}
+    said["w0"]["stalled_ms"] = 2_500.0
+    assert gathered(WatchedTables(), headroom=said).load["w0"].stalled_share == 0.25
 
 
 def test_nobody_watched() -> None:

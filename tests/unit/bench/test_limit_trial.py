@@ -32,7 +32,12 @@ SUMMARY: dict[str, Any] = {
 class Session:
     def __init__(self, **record: Any) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.record = {"kept_pace": True, "limited_by": "nothing", "ending": "complete"} | record
+        self.record = {
+            "kept_pace": True,
+            "limited_by": "nothing",
+            "leftovers": 0,
+            "lost_clients": 0,
+        } | record
 
     def measure(self, run: str, **times: Any) -> Any:
         self.asked.append((run, times))
@@ -98,26 +103,33 @@ def test_what_a_killed_search_left_in_the_log(tmp_path: Path, summary: dict[str,
     assert ended.exists()  # a whole run is kept
 
 
-def test_what_began_amid_a_backlog_is_measured_again_if_it_fails(
+def test_what_an_earlier_run_disturbed_is_measured_again_if_it_fails(
     tmp_path: Path, summary: dict[str, Any]
 ) -> None:
     session = Session()
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="x")
     summary["under_limit"] = False
-    session.record["ending"] = "drained"
     assert measure(trial(1)).notes == ("seen",)
     assert len(session.asked) == 1
-    session.record["ending"] = "quiet"
+    session.record["leftovers"] = 3
     outcome = measure(trial(2))
-    assert "measured again, as x-002-3200000ns began amid messages" in outcome.notes[1]
+    assert "messages of an earlier run arrived in x-002-3200000ns" in outcome.notes[1]
     assert len(session.asked) == 3
-    measure(trial(3))
-    assert len(session.asked) == 4
-    session.record["ending"] = "drained"
-    measure(trial(4))
     summary["under_limit"] = True
-    measure(trial(5))  # amid a backlog, and under the limit all the same
-    assert len(session.asked) == 6
+    measure(trial(3))  # disturbed, and under the limit all the same
+    assert len(session.asked) == 4
+
+
+def test_a_session_that_lost_clients_is_not_measured_with_again(
+    tmp_path: Path, summary: dict[str, Any]
+) -> None:
+    session = Session(leftovers=3, lost_clients=1)
+    summary["under_limit"] = False
+    measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="x")
+    assert not measure.lost_clients
+    measure(trial(1))
+    assert measure.lost_clients
+    assert len(session.asked) == 1
 
 
 def test_searches_that_mean_nothing(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from isthmus.bench.limit import Outcome, Trial
 from isthmus.bench.limit_file import Measurement
-from isthmus.bench.report.page import Section, page, paragraph, table
+from isthmus.bench.report.page import Section, folded, page, paragraph, table
 from isthmus.bench.report.results import result_of
 from isthmus.bench.report.sections import search_points, write_report
-from unit.reproduce.made_up import summary_row, usage_rows
+from unit.reproduce.made_up import losses_rows, summary_row, usage_rows
 
 
 class Balance(HTMLParser):
@@ -56,6 +56,12 @@ def test_numbers_stand_to_the_right_and_verdicts_are_badges() -> None:
     assert "<td>x</td>" in html
 
 
+def test_notes_are_folded_and_escaped() -> None:
+    html = table(["notes"], [[folded(["a < b", "c"])], [folded([])]])
+    assert "<summary>2 notes</summary><ul><li>a &lt; b</li><li>c</li></ul>" in html
+    assert "<td></td>" in html
+
+
 def test_cells() -> None:
     html = table(["a"], [[0.12345], [12345.6], [True], ["≥ 5"]])
     assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["0.123", "12,346", "yes", "≥ 5"]
@@ -65,6 +71,7 @@ def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> No
     tables = {
         "summary": [summary_row("r1")],
         "usage": usage_rows("r1", 1),
+        "losses": losses_rows("r1"),
         "per_second": [
             {"run": "r1", "second": 0, "in_window": True, "ingress": 5, "egress": 50},
         ],
@@ -97,7 +104,7 @@ def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> No
 
 
 def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
-    tables = {"summary": [summary_row("r1")], "usage": [], "per_second": []}
+    tables = {"summary": [summary_row("r1")], "usage": [], "per_second": [], "losses": []}
     results = [result_of(tables, "r1")]
     write_report(tmp_path / "r.html", "t", "l", results, tables, setup={}, cores=2)
     html = (tmp_path / "r.html").read_text()

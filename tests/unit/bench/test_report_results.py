@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus.bench.report.results import Cpu, IndexTables, result_of, write_csv, write_json
-from unit.reproduce.made_up import summary_row, usage_rows
+from unit.reproduce.made_up import losses_rows, summary_row, usage_rows
 
 
 def tables(**values: Any) -> IndexTables:
@@ -20,6 +20,7 @@ def tables(**values: Any) -> IndexTables:
         "summary": [summary_row("r1", **values), summary_row("r2", egress=1.0)],
         "usage": [*usage_rows("r1", 2), *usage_rows("r2", 5)],
         "per_second": [],
+        "losses": [*losses_rows("r1", lost=2), *losses_rows("r2")],
     }
 
 
@@ -41,6 +42,7 @@ def test_figures_are_those_of_the_run() -> None:
     assert (result.ingress, result.egress, result.interval_ms) == (2_000.0, 20_000.0, 25.0)
     assert (result.latency_mean_ms, result.latency_p50_ms, result.latency_p99_ms) == (4.0, 3.0, 12)
     assert result.limited_by == "brokers"
+    assert (result.latency_expected, result.latency_lost) == (100, 2)
     assert result.notes == ("a note", "another")
 
 

@@ -280,7 +280,7 @@ LATENCY = '[latency]\npublisher = "n1"\nsubscribers = ["n1"]\n'
         (PLACE + 'topic = "u"\npublishers = -1', "place[1].publishers", ["equal to 0", "-1"]),
         (PLACE + 'topic = "u"\npublishers = 1.5', "place[1].publishers", ["an integer"]),
         (PLACE + 'publishers = 1\ntopic = ""', "place[1].topic", ["must not be empty", "topic1"]),
-        (LATENCY + "interval_s = 0", "latency.interval_s", ["greater than 0"]),
+        (LATENCY + "interval_s = 0", "latency.interval_s", ["0.001"]),
         (LATENCY + "qos = 3", "latency.qos", ["0, 1 or 2"]),
         (LATENCY + "interval_ms = 3", "latency.interval_ms", ["did you mean 'interval_s'?"]),
         ("[emulation]\ncpu = 0", "emulation.cpu", ["greater than 0"]),

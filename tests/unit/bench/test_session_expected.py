@@ -64,6 +64,14 @@ def test_quiet_when_nothing_more_comes() -> None:
     assert seen.totals.missing == 10
 
 
+def test_on_long_lines_quiet_takes_longer() -> None:
+    seen = Arrivals([10], ["w0"], 10.0, quiet_s=3.0)
+    for now_s in (1.0, 2.0, 3.9):
+        seen.report("w0", Report(sent=10, received=50, sending=False, sent_by_topic=(10,)), now_s)
+        assert seen.ending(now_s) is None
+    assert seen.ending(4.0) == "quiet"
+
+
 def test_silence_of_one_process_is_not_quiet() -> None:
     seen = arrivals()
     seen.report("w1", replace(TAKES, received=40), 1.0)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import io
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from rich.console import Console
 
+from generated_logs import Shape, generate, write_log
 from isthmus.pipeline import job_progress
+from isthmus.pipeline.direct import run_tables
 from isthmus.pipeline.indexes import FileTask, _shared_out
+from isthmus.pipeline.job import print_summary
 from isthmus.pipeline.log import LoggedFile
+from isthmus.pipeline.tables import INDEXES
 
 
 def tasks(*rows: int) -> list[FileTask]:
@@ -81,3 +88,19 @@ def test_progress_over_connect_is_shown(monkeypatch: Any) -> None:
     assert session.handlers == []
     with job_progress.shown_progress(session, None):
         assert session.handlers == []
+
+
+@pytest.mark.parametrize(("ratio", "under", "shown"), [(1.0, True, "under"), (0.9, False, "over")])
+def test_a_run_without_load_is_shown_neither_under_nor_over_the_limit(
+    tmp_path: Path, ratio: float, under: bool, shown: str
+) -> None:
+    write_log(tmp_path, [generate(1, "idle", Shape(publishers=0))])
+    [row] = run_tables(tmp_path, "idle")["summary"]
+    loaded = row | {"run": "loaded", "limit_ratio": ratio, "under_limit": under}
+    output = io.StringIO()
+    summary = pa.Table.from_pylist([row, loaded], INDEXES["summary"])
+    print_summary(Console(file=output, width=100), summary)
+    *_, idle_line, loaded_line = output.getvalue().strip().splitlines()
+    assert "under" not in idle_line
+    assert "over" not in idle_line
+    assert shown in loaded_line.split()

@@ -81,6 +81,17 @@ def test_damage_inside_a_file_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, path, "cannot be read to its end")
 
 
+def test_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    run = generate(3, "r1", Shape(messages=300, rejected=0.0))
+    write_log(tmp_path, [run])
+    path = some_file(tmp_path, run)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(5)
+    whole = bytearray(path.read_bytes())
+    whole[column.data_page_offset + column.total_compressed_size - 9] ^= 1
+    path.write_bytes(whole)
+    refused(tmp_path, path, "cannot be read to its end")
+
+
 def test_a_file_with_other_rows_than_listed_is_refused(log: Path, run: GeneratedRun) -> None:
     path = some_file(log, run)
     rows = run.tables["deliveries"][path.stem]
@@ -227,6 +238,8 @@ def change_client(**values: Any) -> Callable[[dict[str, Any]], None]:
         (lambda row: row["clocks"].pop(), "lists a file of writer 'c0', which has no clock"),
         (lambda row: row["files"][0].update(table="x"), "lists a file of table 'x'"),
         (lambda row: row["files"].append(row["files"][0]), "lists a file twice"),
+        (lambda row: row["clients"].append(None), "column clients has empty values in its list"),
+        (change(labels=[("broker", None)]), "column labels has empty values in its list"),
     ],
 )
 def test_a_runs_row_that_contradicts_itself_is_refused(

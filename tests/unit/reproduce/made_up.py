@@ -13,7 +13,7 @@ from isthmus.bench.report.results import IndexTables
 from isthmus.reproduce.experiments import Experiment
 from isthmus.reproduce.search import Begun, limit_path
 
-__all__ = ["CAPACITY", "MadeUp", "summary_row", "usage_rows"]
+__all__ = ["CAPACITY", "MadeUp", "losses_rows", "summary_row", "usage_rows"]
 
 CAPACITY: Mapping[str, float] = {
     "single-mosquitto": 22_000.0,
@@ -89,6 +89,18 @@ def usage_rows(run: str, servers: int) -> list[dict[str, Any]]:
     return rows
 
 
+def losses_rows(run: str, lost: int = 0) -> list[dict[str, Any]]:
+    """Rows of the table `losses` for one t-client and one l-client that subscribe."""
+    return [
+        {"run": run, "scope": scope, "name": name, "expected": 100, "lost": lost}
+        for scope, name in (
+            ("topic", "topic6"),
+            ("subscriber", "t-sub-1@n1"),
+            ("subscriber", "l-sub-9@n1"),
+        )
+    ]
+
+
 class MadeUp:
     """Stands for `search_limit` and for the Spark job; remembers what was measured."""
 
@@ -129,6 +141,7 @@ class MadeUp:
             "summary": [self.rows[run] for run in runs],
             "usage": self.usage,
             "per_second": self.seconds,
+            "losses": [row for run in runs for row in losses_rows(run)],
         }
 
     def _measure(self, experiment: Experiment, begun: Begun, trial: Trial) -> Outcome:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-__all__ = ["Section", "figure", "page", "paragraph", "table"]
+__all__ = ["Html", "Section", "figure", "folded", "page", "paragraph", "table"]
 
 _STYLE: Final = """
 :root { color-scheme: light; --ink: #27272a; --soft: #71717a; --line: #e4e4e7; --blue: #0072b2; }
@@ -36,6 +36,8 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
 th, td { padding: .34rem .7rem .34rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
+details { min-width: 16rem; } details ul { margin: .2rem 0; padding-left: 1.1rem; }
+summary { cursor: pointer; color: var(--blue); white-space: nowrap; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .yes, .no, .noise, .none { display: inline-block; border-radius: 99px; padding: 0 .6rem;
   font-size: .84rem; white-space: nowrap; }
@@ -72,6 +74,21 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
         f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n<nav>{links}</nav>\n'
         f"{bodies}\n</main></body></html>\n"
     )
+
+
+class Html(str):
+    """A cell that is HTML already."""
+
+    __slots__ = ()
+
+
+def folded(texts: Sequence[str]) -> Html:
+    """Texts that are shown when one asks for them."""
+    if not texts:
+        return Html("")
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    many = f"{len(texts)} notes" if len(texts) > 1 else "1 note"
+    return Html(f"<details><summary>{many}</summary><ul>{items}</ul></details>")
 
 
 def paragraph(text: str) -> str:
@@ -116,12 +133,16 @@ def _is_number(value: object) -> bool:
     """A number, or text that begins like one."""
     if value is None or isinstance(value, int | float):
         return True
+    if isinstance(value, Html):
+        return False
     return isinstance(value, str) and (value == "" or value.lstrip("≥ -+")[:1].isdigit())
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, Html):
+        return value
     if isinstance(value, str) and value in _BADGES:
         return f'<span class="{_BADGES[value]}">{value}</span>'
     if isinstance(value, bool):

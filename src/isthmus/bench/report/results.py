@@ -63,6 +63,9 @@ class Result:
     loss_rate: float | None
     duplicates: int
     order_violations: int
+    latency_expected: int
+    latency_lost: int
+    """Messages to l-clients, which are not among `expected` and `lost`."""
     latency_count: int
     latency_mean_ms: float | None
     latency_p50_ms: float | None
@@ -109,6 +112,11 @@ def result_of(
 ) -> Result:
     """The figures of `run`, with what a search knows beside them."""
     (row,) = rows_of_run(tables, "summary", run)
+    timed = [
+        each
+        for each in rows_of_run(tables, "losses", run)
+        if each["scope"] == "subscriber" and each["name"].startswith("l-")
+    ]
     labels = dict(row["labels"])
     interval_ns = row["interval_ns"]
     return Result(
@@ -129,6 +137,8 @@ def result_of(
         loss_rate=row["loss_rate"],
         duplicates=row["duplicates"],
         order_violations=row["order_violations"],
+        latency_expected=sum(each["expected"] for each in timed),
+        latency_lost=sum(each["lost"] for each in timed),
         latency_count=row["latency_count"],
         latency_mean_ms=_ms(row["latency_mean_us"]),
         latency_p50_ms=_ms(row["latency_p50_us"]),

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from isthmus.bench.limit_file import Measurement
 from isthmus.bench.report import plots
-from isthmus.bench.report.page import Section, figure, page, paragraph, table
+from isthmus.bench.report.page import Section, figure, folded, page, paragraph, table
 from isthmus.bench.report.results import IndexTables, Result, rows_of_run
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "key_section",
     "limits_section",
     "loss_section",
+    "milliseconds",
     "search_points",
     "search_section",
     "seconds_section",
@@ -93,10 +94,10 @@ def limits_section(
                     ("≥ " if result.is_lower_bound else "") + f"{result.ingress:,.0f}",
                     ("≥ " if result.is_lower_bound else "") + f"{result.egress:,.0f}",
                     _digits(result.limit_ratio, 4),
-                    _ms(result.latency_mean_ms),
-                    _ms(result.latency_p50_ms),
-                    _ms(result.latency_p99_ms),
-                    _ms(result.latency_max_ms),
+                    milliseconds(result.latency_mean_ms),
+                    milliseconds(result.latency_p50_ms),
+                    milliseconds(result.latency_p99_ms),
+                    milliseconds(result.latency_max_ms),
                     result.latency_count,
                 )
                 for result in results
@@ -142,6 +143,7 @@ def loss_section(results: Sequence[Result]) -> Section:
             _digits(result.loss_rate, 6),
             result.duplicates,
             result.order_violations,
+            f"{result.latency_lost:,} of {result.latency_expected:,}",
         )
         for result in results
     ]
@@ -150,7 +152,15 @@ def loss_section(results: Sequence[Result]) -> Section:
         "makes of them, how many of those never came, came twice, or came after a later one of "
         "the same publisher."
     )
-    header = ("system", "expected", "lost", "loss rate", "duplicates", "out of order")
+    header = (
+        "system",
+        "expected",
+        "lost",
+        "loss rate",
+        "duplicates",
+        "out of order",
+        "l-clients: lost",
+    )
     return Section("Loss at the limit", paragraph(text) + table(header, rows))
 
 
@@ -164,16 +174,17 @@ def bottleneck_section(results: Sequence[Result]) -> Section:
             None if result.error is None else f"{result.error:.1%}",
             result.measurements,
             None if result.cpu is None else f"{result.cpu.busiest_server:.2f}",
-            _percent(None if result.cpu is None else result.cpu.throttled_share),
+            _digits(None if result.cpu is None else result.cpu.throttled_share, 2),
             None if result.cpu is None else f"{result.cpu.load:.2f}",
-            "; ".join(dict.fromkeys(result.notes)),
+            folded(list(dict.fromkeys(result.notes))),
         )
         for result in results
     ]
     text = (
         "What kept the next smaller interval from being under the limit. Where that was not the "
         "brokers, their own limit is at least what was found. The error is by how much the true "
-        "limit can be larger; cores and throttling are those of the run at the limit."
+        "limit can be larger. Cores and throttling are those of the run at the limit; throttled is "
+        "how long a CPU quota kept the server waiting, summed over the machine's cores."
     )
     header = (
         "system",
@@ -182,7 +193,7 @@ def bottleneck_section(results: Sequence[Result]) -> Section:
         "error",
         "measurements",
         "cores, busiest server",
-        "throttled",
+        "throttled, s/s",
         "cores, load tool",
         "notes",
     )
@@ -262,13 +273,12 @@ def _shares(result: Result) -> dict[str, float]:
     return {"broker": cpu.brokers, "node": cpu.nodes, "load": cpu.load, "other": other}
 
 
-def _ms(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3g} ms"
+def milliseconds(value: float | None) -> str | None:
+    """A latency to be shown."""
+    if value is None:
+        return None
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def _digits(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:.{digits}f}"
-
-
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{value:.0%}"
