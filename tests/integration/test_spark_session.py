@@ -154,6 +154,32 @@ def test_a_killed_jvm_can_be_followed_by_another_and_no_jvm_outlives_a_killed_pr
     wait_for(lambda: not alive(pids), 60, "Spark's processes to end")
 
 
+NOT_CONNECT = """
+import socket, sys, threading
+from isthmus.errors import SparkFailed
+from isthmus.pipeline.session import open_session
+
+listener = socket.create_server(("127.0.0.1", 0))
+
+def hang_up():
+    while True:
+        listener.accept()[0].close()
+
+threading.Thread(target=hang_up, daemon=True).start()
+try:
+    with open_session(connect=f"sc://127.0.0.1:{listener.getsockname()[1]}"):
+        pass
+except SparkFailed as error:
+    print(error)
+"""
+
+
+def test_what_is_no_connect_server_is_told_so() -> None:
+    ended = python("-c", NOT_CONNECT)
+    assert ended.stderr == ""
+    assert "does not answer as a Spark Connect server: " in ended.stdout
+
+
 def without_java(folder: Path) -> str:
     """A PATH with every program of the system but Java."""
     for programs in (Path("/usr/bin"), Path("/bin")):

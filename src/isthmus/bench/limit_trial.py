@@ -10,6 +10,7 @@ not under the limit, it is measured once more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -19,10 +20,10 @@ from isthmus.bench.run_files import COORDINATOR, remove_run
 from isthmus.bench.run_record import RunRecord
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
-from isthmus.pipeline.direct import summarise
+from isthmus.pipeline.direct import RunSummary, summarise
 from isthmus.pipeline.schema import file_path
 
-__all__ = ["Measuring", "Session", "measuring"]
+__all__ = ["Measuring", "Objection", "Session", "measuring"]
 
 
 class Session(Protocol):
@@ -33,8 +34,18 @@ class Session(Protocol):
     ) -> RunRecord: ...
 
 
+Objection = Callable[[RunSummary], str | None]
+"""Says why a run does not count as under the limit although Definition 1 is satisfied."""
+
+
 def measuring(
-    session: Session, log: Path, scenario: Scenario, options: SearchOptions, *, prefix: str
+    session: Session,
+    log: Path,
+    scenario: Scenario,
+    options: SearchOptions,
+    *,
+    prefix: str,
+    objection: Objection = lambda summary: None,
 ) -> Measuring:
     """What `find_limit` measures with; `session` is one of `scenario` that writes to `log`."""
     full = Times(scenario.scenario.duration_s, scenario.scenario.trim_s)
@@ -51,7 +62,7 @@ def measuring(
                 f"{window_s:g} s that are measured; begin shorter, or measure for longer"
             )
 
-    return Measuring(session, log, full, options.coarse or full, prefix)
+    return Measuring(session, log, full, options.coarse or full, prefix, objection)
 
 
 @dataclass(slots=True)
@@ -63,6 +74,7 @@ class Measuring:
     full: Times
     coarse: Times
     prefix: str
+    objection: Objection
     lost_clients: bool = False
     """Some were cut off: this session cannot go on."""
 
@@ -86,9 +98,12 @@ class Measuring:
         notes = [*summary.notes]
         if summary.limit_ratio is None:
             notes.append("nothing was sent within the window, so Definition 1 says nothing")
+        against = self.objection(summary) if summary.under_limit else None
+        if against is not None:
+            notes.append(against)
         outcome = Outcome(
             run=run,
-            under_limit=summary.under_limit,
+            under_limit=summary.under_limit and against is None,
             ratio=summary.limit_ratio or 0.0,
             ingress=summary.ingress,
             egress=summary.egress,

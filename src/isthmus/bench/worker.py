@@ -7,10 +7,12 @@ Reads orders from standard input and writes answers to standard output, one JSON
 wrong is said in a last line, ``failed``, and ends the process with exit code 1; an error of our
 own shows its traceback on standard error.
 
-Under load the process rests between two looks at its sockets.  Each then has several messages to
-read, the process needs less of a machine that it may share with the brokers, and `t_receive_ns`
-is later by the rest, which takes `REST_S` and a little more.  l-clients, who measure latency, are
-not many enough to make their process rest.
+A process of t-clients that subscribe rests between two looks at its sockets.  Each then has
+several messages to read, the process needs less of a machine that it may share with the brokers,
+and a broker on this machine need not wake it up for each, as it need not wake clients on others.
+Its `t_receive_ns` is later by the rest, which takes `REST_S` and a little more.  It rests whatever
+the load is: brokers whose clients rested only under much load could not be compared with others.
+The process of l-clients, who measure latency, never rests.
 """
 
 from __future__ import annotations
@@ -36,9 +38,6 @@ from isthmus.errors import IsthmusError, LoadError
 __all__ = ["Worker", "main"]
 
 REST_S: Final = 0.001
-RESTS_ABOVE: Final = 10_000
-"""Sockets ready per second above which the process rests."""
-RATED_NS: Final = 100_000_000
 ORDERS_BYTES: Final = 1 << 16
 COORDINATOR: Final = "coordinator"
 
@@ -56,8 +55,6 @@ class Worker:
         self._population: Population | None = None
         self._measurement: Measurement | None = None
         self._resting = False
-        self._ready = 0
-        self._rated_ns = 0
         self._poller.watch(orders, self._read)
 
     def run(self) -> int:
@@ -78,16 +75,12 @@ class Worker:
         if measurement is None:
             self._poller.turn(None)
             return
-        wait_s = max(0.0, (measurement.next_ns() - now_ns()) / 1e9)
         if self._resting:
             time.sleep(REST_S)
-            wait_s = 0.0
-        self._ready += self._poller.turn(wait_s)
-        at_ns = now_ns()
-        if at_ns - self._rated_ns >= RATED_NS:
-            self._resting = self._ready * 1_000_000_000 > RESTS_ABOVE * (at_ns - self._rated_ns)
-            self._ready, self._rated_ns = 0, at_ns
-        if self._measurement is not None and (report := self._measurement.serve(at_ns)):
+            self._poller.turn(0.0)
+        else:
+            self._poller.turn(max(0.0, (measurement.next_ns() - now_ns()) / 1e9))
+        if self._measurement is not None and (report := self._measurement.serve(now_ns())):
             self._say(report)
 
     def _say(self, answer: Message) -> None:
@@ -141,6 +134,7 @@ class Worker:
         }
         timeout_s = item(order, "timeout_s", (int, float), COORDINATOR)
         payload_bytes = item(order, "payload_bytes", int, COORDINATOR)
+        self._resting = any(one.kind == "t" and one.role == "subscriber" for one in ours)
         connected = connect_clients(ours, topics, targets, qos, timeout_s)
         self._population = Population(connected, topics, qos, payload_bytes, self._poller)
         # What lives as long as the process need not be looked through again and again.
@@ -170,7 +164,6 @@ class Worker:
             if not isinstance(interval_ns, int) or interval_ns < 1:
                 raise LoadError(f"measure: an interval of {interval_ns!r} ns for {kind}-clients")
         self._measurement = Measurement(what, self._writer, self._population)
-        self._ready, self._rated_ns = 0, now_ns()
 
     def _finish(self, _order: Message) -> None:
         if self._measurement is None:

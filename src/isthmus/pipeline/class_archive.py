@@ -1,9 +1,9 @@
 """Spark's classes as a file that Java maps instead of loading them: half the start-up time.
 
-Java calls it a dynamic AppCDS archive.  It belongs to one Java and one Spark, takes about 160 MB,
+Java calls it a dynamic AppCDS archive.  It belongs to one Java and one Spark, takes about 170 MB,
 and is kept in the cache beside the launchers (:mod:`isthmus.pipeline.java`).  The first quick
-session that finds none has its JVM write one when it ends, which takes about ten seconds once;
-`python -m isthmus.pipeline.session --time` does it too.
+session on this machine that finds none has its JVM write one when it ends, which takes some ten
+seconds, once.
 
 Invariants: an archive appears whole or not at all, so any number of processes may make one at the
 same time; the last one stays.  One that was damaged later does no harm: :func:`find_archive` drops

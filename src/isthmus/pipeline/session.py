@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -92,18 +93,33 @@ class ConnectSession:
 
         assert request.connect is not None
         request.check_reachable()
-        builder = SparkSession.builder.remote(request.connect)
-        for key, value in runtime_settings(request).items():
-            builder = builder.config(key, value)
         try:
             with environment({"SPARK_REMOTE": None}):
-                self.spark: Any = builder.create()
-            with tempfile.TemporaryDirectory(prefix="isthmus-spark-") as folder:
-                self.spark.addArtifacts(str(package_zip(Path(folder))), pyfile=True)
+                self.spark: Any = SparkSession.builder.remote(request.connect).create()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # it is an error, below
+                try:
+                    self._prepare(request)
+                except BaseException:
+                    self.close(well=False)
+                    raise
         except PySparkException as error:
-            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
-            problem = next(iter(str(error).splitlines()), type(error).__name__)
+            details = re.search(r'details = "(.*)"', str(error))
+            said = details[1] if details else next(iter(str(error).splitlines()), "")
+            problem = f"does not answer as a Spark Connect server: {said}"
             raise SparkFailed(request.connect, problem) from error
+
+    def _prepare(self, request: Request) -> None:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        # PySpark retries for ten minutes; what does not answer the first call is no such server.
+        usual = self.spark.client.get_retry_policies()
+        self.spark.client.set_retry_policies([DefaultPolicy(max_retries=1)])
+        for key, value in runtime_settings(request).items():
+            self.spark.conf.set(key, value)
+        self.spark.client.set_retry_policies(usual)
+        with tempfile.TemporaryDirectory(prefix="isthmus-spark-") as folder:
+            self.spark.addArtifacts(str(package_zip(Path(folder))), pyfile=True)
 
     def process_ids(self) -> list[int]:
         """None."""

@@ -28,16 +28,16 @@ from typing import Any
 from rich.console import Console
 
 from isthmus.bench.experiment import Searched
-from isthmus.bench.limit import Outcome
+from isthmus.bench.limit import Found, Outcome
 from isthmus.bench.progress import Progress
 from isthmus.bench.report.results import IndexTables, Result, result_of
-from isthmus.errors import IsthmusError, ReproduceError
+from isthmus.errors import BrokerFailed, IsthmusError, LoadFailed, ReproduceError
 from isthmus.fabric import interruptible
 from isthmus.reproduce import narration
 from isthmus.reproduce.experiments import Experiment, choose, experiments, missing_brokers
 from isthmus.reproduce.ildm_report import Reproduced, Settings, write_report
 from isthmus.reproduce.paper import Claim, compare
-from isthmus.reproduce.search import begin, search_limit
+from isthmus.reproduce.search import PILE_UP, begin, search_limit
 from isthmus.reproduce.timing import forecast_s, times_for
 
 __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]
@@ -116,13 +116,19 @@ def results_of(searched: Mapping[str, Searched], tables: IndexTables) -> list[Re
                 found.outcome.run,
                 name=name,
                 next_interval_ms=None if smaller_ns is None else smaller_ns / 1e6,
-                limited_by=found.limited_by,
+                limited_by=_limited_by(found),
                 is_lower_bound=found.is_lower_bound,
                 measurements=found.measurements,
-                notes=(*each.notes, *found.notes),
+                notes=found.notes,  # those of the servers stand in the run's row
             )
         )
     return results
+
+
+def _limited_by(found: Found) -> str:
+    """What gave way first; an objection of our own has no bottleneck's name."""
+    notes = () if found.smaller is None else found.smaller.notes
+    return PILE_UP if any(note.startswith(PILE_UP) for note in notes) else found.limited_by
 
 
 def _check_out(settings: Settings) -> None:
@@ -157,11 +163,7 @@ def _one(
     egress = None if bare is None else bare.egress
     first_interval_ns = experiment.first_interval_ns(egress)
     times = times_for(settings.timing, left, first_interval_ns, spent_s)
-    rest_s = sum(forecast_s(settings.timing, left, egress, spent_s))
-    console.print(
-        f"{experiment.name}: measurements of {times.duration_s:g} s; "
-        f"about {narration.clock(rest_s + settings.timing.end_s)} left for all"
-    )
+    rest_s = sum(forecast_s(settings.timing, left, egress, spent_s)) + settings.timing.end_s
     try:
         begun = begin(
             settings.out,
@@ -171,12 +173,19 @@ def _one(
             latency_interval_s=settings.timing.latency_interval_s,
             grid=settings.grid,
         )
-        searched = search(
-            settings.out,
-            experiment,
-            begun,
-            progress=Progress(console) if console.is_terminal else None,
-            tell=lambda trial, outcome: narration.trial(console, trial, outcome),
+        console.print(
+            f"{experiment.name}: measurements of {begun.scenario.scenario.duration_s:g} s; "
+            f"about {narration.clock(rest_s)} left for all"
+        )
+        searched = _tried_again(
+            console,
+            lambda: search(
+                settings.out,
+                experiment,
+                begun,
+                progress=Progress(console) if console.is_terminal else None,
+                tell=lambda trial, outcome: narration.trial(console, trial, outcome),
+            ),
         )
     except IsthmusError as error:
         done.failed[experiment.name] = str(error)
@@ -184,6 +193,15 @@ def _one(
         return
     done.searched[experiment.name] = searched
     narration.found(console, experiment.name, searched, time.monotonic() - began_s)
+
+
+def _tried_again(console: Console, search: Callable[[], Searched]) -> Searched:
+    """A broker that did not start or cut clients off gets a second chance; the search goes on."""
+    try:
+        return search()
+    except (BrokerFailed, LoadFailed) as error:
+        console.print(f"  once more, as this went wrong: {error}", markup=False)
+    return search()
 
 
 def _finish(done: Reproduced, compute: Compute) -> None:

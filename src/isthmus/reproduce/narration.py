@@ -12,6 +12,7 @@ from isthmus.bench.experiment import Searched
 from isthmus.bench.limit import Outcome, Trial
 from isthmus.reproduce.experiments import Experiment
 from isthmus.reproduce.paper import Claim
+from isthmus.reproduce.search import PILE_UP
 from isthmus.reproduce.timing import Timing, forecast_s
 
 __all__ = ["claims", "clock", "found", "plan", "trial"]
@@ -40,6 +41,8 @@ def trial(console: Console, made: Trial, outcome: Outcome) -> None:
     judged = "under the limit" if outcome.satisfies else f"over it ({outcome.limited_by})"
     if outcome.under_limit and not outcome.kept_pace:
         judged = f"publishers held back ({outcome.limited_by})"
+    elif any(note.startswith(PILE_UP) for note in outcome.notes):
+        judged = PILE_UP
     console.print(
         f"  {made.interval_ns / 1e6:9.4g} ms  egress {outcome.egress:10,.0f}/s  "
         f"ratio {outcome.ratio:.4f}  {judged}{'  (rough)' if made.coarse else ''}",

@@ -28,6 +28,8 @@ WARM_UP_S: Final = 6.0
 """Load without quotas, for brokers that compile as they run."""
 MESSAGES: Final = 300
 """Published in a window at least."""
+UNSTEADY: Final = 1.5
+"""Times as long are brokers measured that collect garbage and compile, which a quota draws out."""
 ROUNDS: Final = 3.0
 """Messages of each publisher in a window at least."""
 
@@ -82,8 +84,8 @@ def times_for(
     if timing.budget_s is not None:
         around_s = sum(map(_around_s, left))
         for_full_s = timing.budget_s - timing.end_s - spent_s - around_s
-        each_s = round(for_full_s / (len(left) * MEASUREMENTS), 1)
-        duration_s = min(max(each_s, timing.shortest_s), duration_s)
+        each_s = for_full_s / (sum(map(_share, left)) * MEASUREMENTS) * _share(left[0])
+        duration_s = round(min(max(each_s, timing.shortest_s), duration_s), 1)
     publishers = sum(place.publishers for place in left[0].scenario.place)
     window_s = max(MESSAGES / max(1, publishers), ROUNDS) * first_interval_ns / 1e9
     return _at_least(Times(duration_s, timing.full.trim_s), window_s)
@@ -104,6 +106,10 @@ def forecast_s(
 def _at_least(times: Times, window_s: float) -> Times:
     """`times`, or longer so that the window is `window_s`."""
     return Times(max(times.duration_s, round(window_s + 2 * times.trim_s, 1)), times.trim_s)
+
+
+def _share(experiment: Experiment) -> float:
+    return UNSTEADY if experiment.compiles_as_it_runs else 1.0
 
 
 def _around_s(experiment: Experiment) -> float:

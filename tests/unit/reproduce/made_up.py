@@ -110,7 +110,8 @@ class MadeUp:
         self.rows: dict[str, dict[str, Any]] = {}
         self.usage: list[dict[str, Any]] = []
         self.seconds: list[dict[str, Any]] = []
-        self.failing: dict[str, Exception] = {}
+        self.failing: dict[str, list[Exception]] = {}
+        """By experiment, what goes wrong each time that it is tried."""
 
     def search(
         self,
@@ -122,8 +123,8 @@ class MadeUp:
         tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
     ) -> Searched:
         """The real search and its file, on a system that answers at once."""
-        if experiment.name in self.failing:
-            raise self.failing[experiment.name]
+        if self.failing.get(experiment.name):
+            raise self.failing[experiment.name].pop(0)
         path = limit_path(out, experiment)
         with LimitFile(path, begun.scenario, experiment.labels, begun.options) as file:
 

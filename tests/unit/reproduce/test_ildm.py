@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isthmus.errors import BrokerFailed, ReproduceError
+from isthmus.errors import BrokerFailed, LoadFailed, ReproduceError
 from isthmus.reproduce import ildm
 from isthmus.reproduce.experiments import experiments
 from isthmus.reproduce.ildm import Reproduced, Settings, reproduce
@@ -124,7 +124,7 @@ def test_another_versions_experiment_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_and_the_rest_is_made(tmp_path: Path) -> None:
     machine = MadeUp()
-    machine.failing["A-pf"] = BrokerFailed("mosquitto", "ended with status 1")
+    machine.failing["A-pf"] = [BrokerFailed("mosquitto", "ended with status 1")] * 2
     settings = Settings(tmp_path, quick=True, only=("A-pf", "A-sf"))
     done, said = run(machine, settings, report=True)
     assert done.failed == {"A-pf": "mosquitto: ended with status 1"}
@@ -133,9 +133,25 @@ def test_a_failure_is_told_and_the_rest_is_made(tmp_path: Path) -> None:
     assert [result.name for result in done.results] == ["A-sf"]
 
 
+def test_what_went_wrong_once_is_tried_again(tmp_path: Path) -> None:
+    machine = MadeUp()
+    machine.failing["A-pf"] = [LoadFailed("w0", "t-sub-96 at n1: the connection was closed")]
+    done, said = run(machine, Settings(tmp_path, quick=True, only=("A-pf",)))
+    assert done.failed == {}
+    assert list(done.searched) == ["A-pf"]
+    assert "once more, as this went wrong: load process w0: t-sub-96" in said
+
+
+def test_a_mistake_of_ours_is_not_swallowed(tmp_path: Path) -> None:
+    machine = MadeUp()
+    machine.failing["A-pf"] = [ZeroDivisionError()]
+    with pytest.raises(ZeroDivisionError):
+        run(machine, Settings(tmp_path, quick=True, only=("A-pf",)))
+
+
 def test_nothing_measured_is_an_error(tmp_path: Path) -> None:
     machine = MadeUp()
-    machine.failing["A-pf"] = BrokerFailed("mosquitto", "ended with status 1")
+    machine.failing["A-pf"] = [BrokerFailed("mosquitto", "ended with status 1")] * 2
     with pytest.raises(ReproduceError, match="nothing could be measured: A-pf: mosquitto: ended"):
         run(machine, Settings(tmp_path, quick=True, only=("A-pf",)))
 

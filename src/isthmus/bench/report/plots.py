@@ -93,7 +93,9 @@ class Point:
     """One measurement of a search."""
 
     offered: float
-    egress: float
+    """Egress that follows from the interval asked for."""
+    ratio: float
+    """Of Definition 1."""
     under_limit: bool
 
 
@@ -153,12 +155,11 @@ def cpu_bars(
 
 
 def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
-    """Every measurement of every search: what was asked for against what came out."""
+    """Every measurement of every search: how much of what was asked for came out."""
     with _style():
         figure, axes = _multiples(len(searches), height_in=1.75)
         for ax, (name, points) in zip(axes, searches.items(), strict=True):
-            most = 1.08 * max((max(p.offered, p.egress) for p in points), default=1.0)
-            ax.plot([0, most], [0, most], color="#a1a1aa", linewidth=0.8)
+            ax.axhline(0.99, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
             for under, marker, face, edge in (
                 (True, "o", COLOURS["sf"], COLOURS["sf"]),
                 (False, "X", "none", COLOURS["failed"]),
@@ -166,7 +167,7 @@ def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
                 chosen = [point for point in points if point.under_limit is under]
                 ax.scatter(
                     [point.offered for point in chosen],
-                    [point.egress for point in chosen],
+                    [point.ratio for point in chosen],
                     s=26,
                     marker=marker,
                     facecolors=face,
@@ -174,10 +175,15 @@ def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
                     linewidths=1.0,
                     zorder=3,
                 )
-            _small(ax, name, most, most)
+            offered = [point.offered for point in points] or [0.0, 1.0]
+            ratios = [point.ratio for point in points] or [1.0]
+            room = 0.12 * (max(offered) - min(offered)) or 0.1 * max(offered)
+            ax.set_xlim(min(offered) - room, max(offered) + room)
+            ax.set_ylim(min(0.9, min(ratios) - 0.03), max(1.05, max(ratios) + 0.03))
+            _small(ax, name)
             ax.xaxis.set_major_formatter(lambda value, _: short(value))
         figure.supxlabel("egress asked for, messages/s", fontsize=9)
-        figure.supylabel("egress measured, messages/s", fontsize=9)
+        figure.supylabel("egress / (ingress times sp-ratio)", fontsize=9)
     return figure
 
 
@@ -194,7 +200,8 @@ def seconds_lines(runs: Mapping[str, Sequence[tuple[int, bool, float, float]]]) 
             asked, got = [row[2] for row in rows], [row[3] for row in rows]
             ax.plot(seconds, asked, color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=3)
             ax.plot(seconds, got, color=COLOURS["sf"], linewidth=1.6, marker=".", zorder=2)
-            _small(ax, name, None, most or 1.0)
+            ax.set_ylim(0, most or 1.0)
+            _small(ax, name)
         figure.supxlabel("second of the run (shaded: the window that counts)", fontsize=9)
         figure.supylabel("messages/s", fontsize=9)
     return figure
@@ -308,11 +315,8 @@ def _multiples(count: int, *, height_in: float) -> tuple[Figure, list[Axes]]:
     return figure, flat[:count]
 
 
-def _small(ax: Axes, name: str, most_x: float | None, most_y: float) -> None:
+def _small(ax: Axes, name: str) -> None:
     ax.set_title(name, fontsize=9)
-    if most_x is not None:
-        ax.set_xlim(0, most_x)
-    ax.set_ylim(0, most_y)
     ax.locator_params(nbins=4)
     ax.yaxis.set_major_formatter(lambda value, _: short(value))
     ax.tick_params(labelsize=7.5)
