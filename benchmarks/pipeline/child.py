@@ -32,7 +32,7 @@ def _run_spark(log: Path, began: float) -> dict[str, Any]:
     from isthmus.pipeline.indexes import compute
     from isthmus.pipeline.session import open_session
 
-    with open_session(f"local[{THREADS}]") as spark:
+    with open_session(f"local[{THREADS}]", quick=True) as spark:
         spark.range(1).count()  # a session is ready when it has answered once
         ready = time.perf_counter()
         tables = {name: table.collect() for name, table in compute(spark, log).items()}

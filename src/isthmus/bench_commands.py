@@ -124,14 +124,11 @@ def index(
     connect: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark Connect instead: sc://HOST:PORT.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Start Spark for a short job: seconds earlier, slower.")
-    ] = False,
 ) -> None:
     """Throughput, latency, loss, order, CPU and memory of every run in a log, by Spark."""
     from isthmus.pipeline.job import run_job
 
-    run_job(log, out or log / "indexes", master=master, connect=connect, quick=quick, runs=runs)
+    run_job(log, out or log / "indexes", master=master, connect=connect, runs=runs)
 
 
 @bench.command()

@@ -65,7 +65,7 @@ def test_the_job_writes_the_named_runs(
 ) -> None:
     named = ["run-03", "run-00"]
     out = tmp_path / "out"
-    tables = run_job(log, out, quick=True, runs=[*named, named[0]])  # one twice: counted once
+    tables = run_job(log, out, runs=[*named, named[0]])  # one twice: counted once
     direct = [run_tables(log, run) for run in named]
     document = json.loads((out / "indexes.json").read_text())
     for name, table in tables.items():

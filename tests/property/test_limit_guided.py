@@ -95,6 +95,39 @@ def test_publishers_that_were_held_back_point_nowhere_but_up() -> None:
     assert len(tried) <= 8
 
 
+def test_a_narrow_failure_has_a_second_chance() -> None:
+    def outcomes(*ratios: float) -> LimitSearch:
+        options = SearchOptions(10_000_000, guided=True, second_chance=True)
+        search = LimitSearch(options)
+        for ratio in ratios:
+            trial = search.next()
+            assert trial is not None
+            search.record(trial, Outcome("r", ratio >= 0.99, ratio, 1.0, 1.0, 0.0, True, "brokers"))
+        return search
+
+    def next_ns(search: LimitSearch) -> int:
+        trial = search.next()
+        assert trial is not None
+        return trial.interval_ns
+
+    assert next_ns(outcomes(0.97)) == 10_000_000
+    assert next_ns(outcomes(0.97, 1.0)) < 10_000_000
+    assert next_ns(outcomes(0.97, 0.98)) > 10_000_000
+    assert next_ns(outcomes(0.9)) > 10_000_000
+    with pytest.raises(LimitError, match="repeats or a second chance"):
+        SearchOptions(10_000_000, second_chance=True, repeats=3)
+
+
+@given(intervals, intervals)
+def test_a_second_chance_changes_nothing_without_noise(first_ns: int, threshold_ns: int) -> None:
+    one, other = (
+        searched(SearchOptions(first_ns, guided=True, second_chance=chance), threshold_ns)
+        for chance in (False, True)
+    )
+    assert (one.verdict, one.interval_ns) == (other.verdict, other.interval_ns)
+    assert other.measurements >= one.measurements
+
+
 def test_it_neither_bisects_nor_has_a_short_step_1() -> None:
     with pytest.raises(LimitError, match="guided"):
         SearchOptions(1_000_000, guided=True, bisect=True)

@@ -15,10 +15,11 @@ out, so it is tested against made-up systems and continues from a file of past m
 
 Departures from the paper, all for noisy machines: step 1 may be measured shorter (`coarse`); where
 step 4 then contradicts it about ``x`` or ``x/2``, the longer measurement counts and the search goes
-on from there, `corrections` times at most.  With `repeats`, an interval is judged by the majority
-of its measurements; one that failed though it was not the brokers that gave way is void, unless
-that happens `repeats` times, so that 2·repeats - 1 are the most.  Intervals are whole nanoseconds,
-so the bound of 1.05 is exact to 1 ns.
+on from there, `corrections` times at most.  With `second_chance`, a narrow failure is measured
+again, because what disturbs a measurement makes it worse.  With `repeats`, an interval is judged by
+the majority of its measurements; one that failed though it was not the brokers that gave way is
+void, unless that happens `repeats` times, so that 2·repeats - 1 are the most.  Intervals are whole
+nanoseconds, so the bound of 1.05 is exact to 1 ns.
 
 Source: ILDM §5.3, Definition 1 and steps 1-5; the footnote for `bisect`.
 """
@@ -36,6 +37,10 @@ __all__ = ["GRID", "Found", "LimitSearch", "Outcome", "SearchOptions", "Times", 
 
 GRID: Final = 20
 """Parts that step 3 divides the segment into."""
+
+DEFINITION_1: Final = 0.99
+NARROW: Final = 0.95
+"""A ratio from here up to that of Definition 1 is a narrow failure."""
 
 OF_THE_BROKERS: Final = frozenset({"brokers", "nothing", ""})
 """What `limited_by` says where no other bottleneck was seen; see isthmus.bench.bottleneck."""
@@ -59,6 +64,8 @@ class SearchOptions:
     """Go where the last measurement points, instead of by steps."""
     coarse: Times | None = None
     """How step 1 measures; None: as long as step 4, and what it measured counts there."""
+    second_chance: bool = False
+    """A narrow failure counts only if a second measurement fails too."""
     repeats: int = 1
     """Votes on an interval in step 4: the majority of so many decides, so it is odd."""
     min_interval_ns: int = 50_000
@@ -82,6 +89,8 @@ class SearchOptions:
             )
         if self.guided and (self.bisect or self.coarse is not None):
             raise LimitError("a guided search has no step 1 to measure shorter and does not bisect")
+        if self.second_chance and self.repeats > 1:
+            raise LimitError("give repeats or a second chance: both say when a failure counts")
         if self.corrections < 0:
             raise LimitError(f"corrections must be 0 or more, not {self.corrections}")
         if self.coarse is not None and not 0 <= 2 * self.coarse.trim_s < self.coarse.duration_s:
@@ -117,6 +126,11 @@ class Outcome:
     """Every publisher really sent at the interval asked for."""
     limited_by: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_narrow(self) -> bool:
+        """Over the limit by so little that a moment's disturbance of the machine may be why."""
+        return self.kept_pace and NARROW <= self.ratio < DEFINITION_1
 
     @property
     def satisfies(self) -> bool:
@@ -318,6 +332,8 @@ class LimitSearch:
 
     def _majority(self, interval_ns: int, coarse: bool) -> bool | None:
         """Whether the interval satisfies Definition 1; None while that is open."""
+        if self.options.second_chance and not coarse:
+            return self._second_chance(interval_ns)
         repeats = 1 if coarse else self.options.repeats
         votes = Counter(
             "for" if each.satisfies else "against" if each.is_of_the_brokers else "void"
@@ -326,6 +342,14 @@ class LimitSearch:
         if votes["for"] > repeats // 2:
             return True
         return False if votes["against"] > repeats // 2 or votes["void"] >= repeats else None
+
+    def _second_chance(self, interval_ns: int) -> bool | None:
+        """Other processes make a measurement worse, never better: one that satisfies it counts."""
+        outcomes = self._outcomes.get((interval_ns, False), ())
+        if any(each.satisfies for each in outcomes):
+            return True
+        against = sum(1 if each.is_narrow else 2 for each in outcomes)
+        return False if against >= 2 else None
 
     # ---- how it ends ----------------------------------------------------------------------------
 

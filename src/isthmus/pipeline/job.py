@@ -51,7 +51,6 @@ def run_job(
     *,
     master: str = "local[*]",
     connect: str | None = None,
-    quick: bool = False,
     memory: str | None = None,
     runs: Sequence[str] | None = None,
     show: bool = True,
@@ -63,7 +62,7 @@ def run_job(
     raises `LogError`, and nothing is written.
     """
     with (
-        open_session(master, connect=connect, quick=quick, memory=memory) as spark,
+        open_session(master, connect=connect, quick=True, memory=memory) as spark,
         shown_progress(spark, Console(stderr=True, highlight=False) if show else None),
     ):
         computed = compute(spark, log, runs)

@@ -98,7 +98,7 @@ def spark_tables(log: Path, out: Path, runs: Sequence[str], quick: bool) -> Inde
     """The tables of the indexes of `runs`, computed by one Spark job and kept in `out`."""
     from isthmus.pipeline.job import run_job
 
-    tables = run_job(log, out, quick=quick, runs=runs, show=False)
+    tables = run_job(log, out, runs=runs, show=False)
     return {name: table.to_pylist() for name, table in tables.items()}
 
 

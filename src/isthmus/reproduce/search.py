@@ -68,7 +68,8 @@ def begin(
     if scenario.latency is not None:
         latency = scenario.latency.model_copy(update={"interval_s": latency_interval_s})
         scenario = scenario.model_copy(update={"latency": latency})
-    return Begun(scenario, SearchOptions(first_interval_ns, guided=not grid))
+    options = SearchOptions(first_interval_ns, guided=not grid, second_chance=True)
+    return Begun(scenario, options)
 
 
 def search_limit(

@@ -18,13 +18,13 @@ from isthmus.reproduce.experiments import Experiment
 
 __all__ = ["FULL", "QUICK", "WARM_UP_S", "Timing", "forecast_s", "times_for"]
 
-MEASUREMENTS: Final = 4
-"""Of a guided search from a good first guess, with some noise."""
-AROUND_S: Final = 1.5
+MEASUREMENTS: Final = 4.3
+"""Of a guided search from a good guess: over it, at it, below it and that again."""
+AROUND_S: Final = 1.4
 """Of a measurement beyond its duration: the common start, the drain, files, the summary."""
-SESSION_S: Final = 4.0
+SESSION_S: Final = 3.5
 """Nodes and load processes, start and end."""
-WARM_UP_S: Final = 6.0
+WARM_UP_S: Final = 8.0
 """Load without quotas, for brokers that compile as they run."""
 MESSAGES: Final = 300
 """Published in a window at least."""
@@ -68,8 +68,8 @@ FULL: Final = Timing(
     end_s=120.0,
 )
 QUICK: Final = Timing(
-    full=Times(6.0, 0.8),
-    shortest_s=3.0,
+    full=Times(6.0, 0.6),
+    shortest_s=2.6,
     latency_interval_s=0.05,
     budget_s=530.0,
     end_s=45.0,

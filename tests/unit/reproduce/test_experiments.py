@@ -46,11 +46,12 @@ def test_labels_tell_brokers_and_algorithm() -> None:
     assert made["C-pf"]["algorithm"] == "pf"
 
 
-def test_a_search_begins_where_the_limit_is_expected() -> None:
+def test_a_search_begins_a_little_over_the_limit_that_is_expected() -> None:
     for each in experiments(quick=False):
         assert each.name in RELATIVE
         expected_s = 50 * 10 / (10_000 * RELATIVE[each.name])
-        assert each.first_interval_ns(10_000.0) / 1e9 == pytest.approx(expected_s, abs=1e-5)
+        first_s = each.first_interval_ns(10_000.0) / 1e9
+        assert 0.8 * expected_s < first_s < 0.9 * expected_s
 
 
 def test_choosing() -> None:
