@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
 from isthmus.bench.limit_file import LimitFile, Measurement, find_limit
-from isthmus.bench.limit_trial import Measuring, Objection, measuring
+from isthmus.bench.limit_trial import Measuring, measuring
 from isthmus.bench.progress import Progress
 from isthmus.bench.rig import Rig
 from isthmus.bench.run_files import remove_run
@@ -117,7 +117,6 @@ def limit_of(
     prefix: str,
     machines: Machines | None = None,
     warm_up: WarmUp | None = None,
-    objection: Objection = lambda summary: None,
     progress: Progress | None = None,
     tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
 ) -> Searched:
@@ -143,9 +142,7 @@ def limit_of(
                         notes=notes,
                     )
                 )
-                started.append(
-                    measuring(session, log, scenario, options, prefix=prefix, objection=objection)
-                )
+                started.append(measuring(session, log, scenario, options, prefix=prefix))
             outcome = started[0](trial)
             tell(trial, outcome)
             if started[0].lost_clients:

@@ -10,10 +10,9 @@ not under the limit, it is measured once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
 from isthmus.bench.run_files import COORDINATOR, remove_run
@@ -23,7 +22,11 @@ from isthmus.errors import LimitError
 from isthmus.pipeline.direct import RunSummary, summarise
 from isthmus.pipeline.schema import file_path
 
-__all__ = ["Measuring", "Objection", "Session", "measuring"]
+__all__ = ["PILE_UP", "Measuring", "Session", "measuring", "piles_up"]
+
+PILED_UP: Final = 0.1
+"""Of the window: messages that wait for longer are in a queue that grows."""
+PILE_UP: Final = "messages pile up"
 
 
 class Session(Protocol):
@@ -34,10 +37,6 @@ class Session(Protocol):
     ) -> RunRecord: ...
 
 
-Objection = Callable[[RunSummary], str | None]
-"""Says why a run does not count as under the limit although Definition 1 is satisfied."""
-
-
 def measuring(
     session: Session,
     log: Path,
@@ -45,7 +44,6 @@ def measuring(
     options: SearchOptions,
     *,
     prefix: str,
-    objection: Objection = lambda summary: None,
 ) -> Measuring:
     """What `find_limit` measures with; `session` is one of `scenario` that writes to `log`."""
     full = Times(scenario.scenario.duration_s, scenario.scenario.trim_s)
@@ -62,7 +60,7 @@ def measuring(
                 f"{window_s:g} s that are measured; begin shorter, or measure for longer"
             )
 
-    return Measuring(session, log, full, options.coarse or full, prefix, objection)
+    return Measuring(session, log, full, options.coarse or full, prefix)
 
 
 @dataclass(slots=True)
@@ -74,7 +72,6 @@ class Measuring:
     full: Times
     coarse: Times
     prefix: str
-    objection: Objection
     lost_clients: bool = False
     """Some were cut off: this session cannot go on."""
 
@@ -98,7 +95,7 @@ class Measuring:
         notes = [*summary.notes]
         if summary.limit_ratio is None:
             notes.append("nothing was sent within the window, so Definition 1 says nothing")
-        against = self.objection(summary) if summary.under_limit else None
+        against = piles_up(summary) if summary.under_limit else None
         if against is not None:
             notes.append(against)
         outcome = Outcome(
@@ -113,6 +110,22 @@ class Measuring:
             notes=tuple(notes),
         )
         return outcome, record.leftovers > 0
+
+
+def piles_up(summary: RunSummary) -> str | None:
+    """Definition 1 is to tell loads that can go on for ever, and counts t-clients' messages.
+
+    What is flooded to servers where nobody wants it is not among them (pattern C with PF): it can
+    pile up while every t-client gets its own in time.  The messages of l-clients pass the same
+    links; when they wait for a tenth of the window on average, that load cannot go on.
+    """
+    waited_us, window_s = summary.latency_mean_us, summary.window_s
+    if waited_us is None or waited_us <= PILED_UP * window_s * 1e6:
+        return None
+    return (
+        f"{PILE_UP}: those of l-clients took {waited_us / 1e6:.2f} s on average, in a "
+        f"window of {window_s:g} s"
+    )
 
 
 def _free_name(log: Path, wanted: str) -> str:

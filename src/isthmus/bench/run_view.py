@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.bench.limit import Found, Outcome, Trial
+from isthmus.bench.limit_trial import PILE_UP
 from isthmus.pipeline.direct import RunSummary
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def print_trial(trial: Trial, outcome: Outcome) -> None:
     judged = "under the limit" if outcome.satisfies else "over the limit"
     if not outcome.kept_pace:
         judged += ", publishers did not keep the interval"
+    elif any(note.startswith(PILE_UP) for note in outcome.notes):
+        judged += f", {PILE_UP}"
     print(
         f"{trial.number + 1:3}  {kind}  {trial.interval_ns / 1e6:10.4f} ms  "
         f"egress {outcome.egress:12,.1f}/s  ratio {outcome.ratio:.4f}  {judged}  "

@@ -29,6 +29,7 @@ from rich.console import Console
 
 from isthmus.bench.experiment import Searched
 from isthmus.bench.limit import Found, Outcome
+from isthmus.bench.limit_trial import PILE_UP
 from isthmus.bench.progress import Progress
 from isthmus.bench.report.results import IndexTables, Result, result_of
 from isthmus.errors import BrokerFailed, IsthmusError, LoadFailed, ReproduceError
@@ -37,7 +38,7 @@ from isthmus.reproduce import narration
 from isthmus.reproduce.experiments import Experiment, choose, experiments, missing_brokers
 from isthmus.reproduce.ildm_report import Reproduced, Settings, write_report
 from isthmus.reproduce.paper import Claim, compare
-from isthmus.reproduce.search import PILE_UP, begin, search_limit
+from isthmus.reproduce.search import begin, search_limit
 from isthmus.reproduce.timing import forecast_s, times_for
 
 __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from isthmus.bench.experiment import Searched
 from isthmus.bench.limit import Outcome, Trial
+from isthmus.bench.limit_trial import PILE_UP
 from isthmus.reproduce.experiments import Experiment
 from isthmus.reproduce.paper import Claim
-from isthmus.reproduce.search import PILE_UP
 from isthmus.reproduce.timing import Timing, forecast_s
 
 __all__ = ["claims", "clock", "found", "plan", "trial"]

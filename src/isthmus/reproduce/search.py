@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from isthmus.bench.experiment import Searched, WarmUp, limit_of
 from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
@@ -18,15 +17,10 @@ from isthmus.bench.limit_file import read_limit_file
 from isthmus.bench.progress import Progress
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import ReproduceError
-from isthmus.pipeline.direct import RunSummary
 from isthmus.reproduce.experiments import Experiment
 from isthmus.reproduce.timing import WARM_UP_S
 
-__all__ = ["PILE_UP", "Begun", "begin", "limit_path", "piles_up", "search_limit"]
-
-PILE_UP: Final = "messages pile up"
-PILED_UP: Final = 0.1
-"""Of the window: messages that wait for longer are in a queue that grows."""
+__all__ = ["Begun", "begin", "limit_path", "search_limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +83,8 @@ def search_limit(
         experiment.labels,
         prefix=experiment.name,
         warm_up=_warm_up(experiment, begun.options.first_interval_ns),
-        objection=piles_up,
         progress=progress,
         tell=tell,
-    )
-
-
-def piles_up(summary: RunSummary) -> str | None:
-    """Definition 1 is to tell loads that can go on for ever, and counts t-clients' messages.
-
-    What is flooded to servers where nobody wants it is not among them (pattern C with PF): it can
-    pile up while every t-client gets its own in time.  The messages of l-clients pass the same
-    links; when they wait for a tenth of the window on average, that load cannot go on.
-    """
-    waited_us, window_s = summary.latency_mean_us, summary.window_s
-    if waited_us is None or waited_us <= PILED_UP * window_s * 1e6:
-        return None
-    return (
-        f"{PILE_UP}: those of l-clients took {waited_us / 1e6:.2f} s on average, in a "
-        f"window of {window_s:g} s"
     )
 
 

@@ -25,6 +25,8 @@ SUMMARY: dict[str, Any] = {
     "ingress": 100.0,
     "egress": 995.0,
     "loss_rate": 0.005,
+    "window_s": 60.0,
+    "latency_mean_us": 900.0,
     "notes": ["seen"],
 }
 
@@ -118,6 +120,16 @@ def test_what_an_earlier_run_disturbed_is_measured_again_if_it_fails(
     summary["under_limit"] = True
     measure(trial(3))  # disturbed, and under the limit all the same
     assert len(session.asked) == 4
+
+
+def test_what_piles_up_on_links_is_over_the_limit(tmp_path: Path, summary: dict[str, Any]) -> None:
+    measure = measuring(Session(), tmp_path, SCENARIO, OPTIONS, prefix="x")
+    summary["latency_mean_us"] = 6.1e6
+    outcome = measure(trial())
+    assert not outcome.under_limit
+    assert "took 6.10 s on average, in a window of 60 s" in outcome.notes[1]
+    summary["latency_mean_us"] = None  # no l-clients, nothing to go by
+    assert measure(trial()).under_limit
 
 
 def test_a_session_that_lost_clients_is_not_measured_with_again(

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.bench import experiment as bench_experiment
+from isthmus.bench.limit_trial import piles_up
 from isthmus.pipeline.direct import RunSummary
 from isthmus.reproduce import search
 from isthmus.reproduce.experiments import Experiment, experiments
-from isthmus.reproduce.search import Begun, begin, piles_up, search_limit
+from isthmus.reproduce.search import Begun, begin, search_limit
 from isthmus.reproduce.timing import QUICK
 from unit.reproduce.made_up import summary_row
 
