@@ -215,11 +215,18 @@ def ildm(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this experiment, like C-sf; repeat it."),
     ] = None,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Measure all 20 intervals of step 3, as in the paper.")
+    ] = False,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the figures and tables there as SVG and Markdown."),
+    ] = None,
 ) -> None:
     """ILDM (2019) section 6: single brokers, patterns A-D with PF and SF, mixed brokers."""
     from isthmus.reproduce.ildm import run_ildm
 
-    raise typer.Exit(run_ildm(out, quick=quick, only=only or ()))
+    raise typer.Exit(run_ildm(out, quick=quick, only=only or (), grid=grid, docs=docs))
 
 
 def _scenario(
