@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
     from isthmus.addresses import Address
@@ -23,6 +26,21 @@ bench = typer.Typer(
     ),
 )
 reproduce = typer.Typer(no_args_is_help=True, help="Run a paper's experiments and compare.")
+
+NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib")
+
+
+@bench.callback()
+@reproduce.callback()
+def needs_extra() -> None:
+    """Say what to install rather than which import failed."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise IsthmusError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; "
+            "pip install 'isthmus[bench]'"
+        )
+
 
 ScenarioFile = Annotated[
     str,

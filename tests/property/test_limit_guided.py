@@ -95,14 +95,18 @@ def test_publishers_that_were_held_back_point_nowhere_but_up() -> None:
     assert len(tried) <= 8
 
 
-def test_a_narrow_failure_has_a_second_chance() -> None:
+def test_a_doubtful_failure_has_a_second_chance() -> None:
     def outcomes(*ratios: float) -> LimitSearch:
         options = SearchOptions(10_000_000, guided=True, second_chance=True)
         search = LimitSearch(options)
         for ratio in ratios:
             trial = search.next()
             assert trial is not None
-            search.record(trial, Outcome("r", ratio >= 0.99, ratio, 1.0, 1.0, 0.0, True, "brokers"))
+            rate = 1e9 / trial.interval_ns
+            under = ratio >= 0.99
+            search.record(
+                trial, Outcome("r", under, ratio, rate, rate * ratio, 0.0, True, "brokers")
+            )
         return search
 
     def next_ns(search: LimitSearch) -> int:
@@ -114,6 +118,11 @@ def test_a_narrow_failure_has_a_second_chance() -> None:
     assert next_ns(outcomes(0.97, 1.0)) < 10_000_000
     assert next_ns(outcomes(0.97, 0.98)) > 10_000_000
     assert next_ns(outcomes(0.9)) > 10_000_000
+    # So little came out after the first one had shown what is possible: that is doubtful too.
+    just_below = next_ns(outcomes(1.0))
+    assert next_ns(outcomes(1.0, 0.7)) == just_below
+    assert next_ns(outcomes(1.0, 0.7, 1.0)) < just_below
+    assert outcomes(1.0, 0.7, 0.7).next() is None
     with pytest.raises(LimitError, match="repeats or a second chance"):
         SearchOptions(10_000_000, second_chance=True, repeats=3)
 

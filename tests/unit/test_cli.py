@@ -467,3 +467,15 @@ def test_every_command_and_option_is_documented() -> None:
         for parameter in command.params:
             for option in (o for o in parameter.opts if o.startswith("--") and o != "--help"):
                 assert option in section, f"{name} {option}"
+
+
+def test_what_the_benchmark_needs_and_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("isthmus.bench_commands.NEEDED", ("pyarrow", "not_there"))
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "scenarios"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "isthmus: not_there is not installed; pip install 'isthmus[bench]'\n"
+    )

@@ -15,7 +15,7 @@ out, so it is tested against made-up systems and continues from a file of past m
 
 Departures from the paper, all for noisy machines: step 1 may be measured shorter (`coarse`); where
 step 4 then contradicts it about ``x`` or ``x/2``, the longer measurement counts and the search goes
-on from there, `corrections` times at most.  With `second_chance`, a narrow failure is measured
+on from there, `corrections` times at most.  With `second_chance`, a doubtful failure is measured
 again, because what disturbs a measurement makes it worse.  With `repeats`, an interval is judged by
 the majority of its measurements; one that failed though it was not the brokers that gave way is
 void, unless that happens `repeats` times, so that 2·repeats - 1 are the most.  Intervals are whole
@@ -65,7 +65,7 @@ class SearchOptions:
     coarse: Times | None = None
     """How step 1 measures; None: as long as step 4, and what it measured counts there."""
     second_chance: bool = False
-    """A narrow failure counts only if a second measurement fails too."""
+    """A doubtful failure counts only if a second measurement fails too."""
     repeats: int = 1
     """Votes on an interval in step 4: the majority of so many decides, so it is odd."""
     min_interval_ns: int = 50_000
@@ -344,11 +344,17 @@ class LimitSearch:
         return False if votes["against"] > repeats // 2 or votes["void"] >= repeats else None
 
     def _second_chance(self, interval_ns: int) -> bool | None:
-        """Other processes make a measurement worse, never better: one that satisfies it counts."""
+        """Other processes make a measurement worse, never better: one that satisfies it counts.
+
+        Doubtful is a failure that is narrow, or in which less came out than was shown possible.
+        """
         outcomes = self._outcomes.get((interval_ns, False), ())
         if any(each.satisfies for each in outcomes):
             return True
-        against = sum(1 if each.is_narrow else 2 for each in outcomes)
+        long = [each for (_, coarse), made in self._outcomes.items() if not coarse for each in made]
+        shown = max((each.egress for each in long if each.satisfies), default=0.0)
+        doubtful = [each for each in outcomes if each.is_narrow or each.egress < NARROW * shown]
+        against = 2 * len(outcomes) - len(doubtful)
         return False if against >= 2 else None
 
     # ---- how it ends ----------------------------------------------------------------------------

@@ -45,7 +45,7 @@ __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]
 
 BARE: str = "single-mosquitto"
 Search = Callable[..., Searched]
-Compute = Callable[[Path, Path, Sequence[str], bool], IndexTables]
+Compute = Callable[[Path, Path, Sequence[str]], IndexTables]
 
 
 def run_ildm(
@@ -95,7 +95,7 @@ def reproduce(
     return done
 
 
-def spark_tables(log: Path, out: Path, runs: Sequence[str], quick: bool) -> IndexTables:
+def spark_tables(log: Path, out: Path, runs: Sequence[str]) -> IndexTables:
     """The tables of the indexes of `runs`, computed by one Spark job and kept in `out`."""
     from isthmus.pipeline.job import run_job
 
@@ -216,7 +216,7 @@ def _finish(done: Reproduced, compute: Compute) -> None:
         reasons = "; ".join(f"{name}: {why}" for name, why in (done.failed | done.left_out).items())
         raise ReproduceError(f"nothing could be measured: {reasons}")
     runs = [outcome.run for outcome in outcomes]
-    done.tables = compute(out / "log", out / "indexes", runs, done.settings.quick)
+    done.tables = compute(out / "log", out / "indexes", runs)
     check_equal(outcomes, done.tables)
     done.results = results_of(done.searched, done.tables)
 

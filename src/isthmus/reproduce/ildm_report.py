@@ -105,14 +105,10 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
 
 
 def _verdicts(claims: Sequence[Claim], noise: float) -> str:
-    seen = (
-        f"A-pf and A-sf, which do the same, were {noise:.1%} apart; the ranges are wider by that."
-        if noise
-        else "Noise between runs is not known without A-pf and A-sf, which do the same."
-    )
     text = (
-        "Ranges are what is left open: a limit is at most 5 % above what was found, and there is "
-        f"noise between runs. {seen} Latencies differ if mean and median agree on it by a fifth."
+        "Ranges are what is left open: a limit is at most 5 % above what was found, and limits of "
+        f"the same system differ by {noise:.1%} from one time to the next: 5 %, or as much as A-pf "
+        "and A-sf, which do the same. Latencies differ if mean and median agree on it by a fifth."
     )
     rows = [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]
     header = ("ILDM", "statement", "paper", "here", "holds")

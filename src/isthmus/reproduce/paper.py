@@ -5,8 +5,8 @@ the measurement:
 
 * A limit is known as a range, from what was measured to what the next smaller interval of the grid
   would have given (at most 5 % more, ILDM §5.3).  A ratio of two limits is therefore a range as
-  well, and noise between runs widens it.  How much that is, two experiments tell that differ in
-  nothing: pattern A has no neighbours, so PF and SF do the same there.
+  well, and noise between runs widens it: 5 %, or more if two experiments that differ in nothing
+  are further apart (pattern A has no neighbours, so PF and SF do the same there).
 * A statement is *yes* or *no* if it is so for the whole range, else *within noise*.
 * Latencies are compared by mean and by median; *within noise* where these disagree or differ by
   less than a fifth.
@@ -29,6 +29,7 @@ Verdict = Literal["yes", "no", "within noise", "not measured"]
 
 OVERHEAD: Final = 0.10
 BEST_CASE: Final = 4.3
+LEAST_NOISE: Final = 0.05
 LATENCY_NOISE: Final = 0.20
 ERROR_BOUND: Final = 0.05
 
@@ -59,12 +60,10 @@ class Range:
 
 
 def noise_of(results: Mapping[str, Result]) -> float:
-    """How far apart two limits of the same system are, as a share; 0 where that is not known."""
+    """How far apart two limits of the same system can be, as a share."""
     pair = _pair(results, "A-pf", "A-sf")
-    if pair is None:
-        return 0.0
-    less, more = sorted(result.egress for result in pair)
-    return more / less - 1 if less else 0.0
+    less, more = sorted(result.egress for result in pair) if pair is not None else (1.0, 1.0)
+    return max(LEAST_NOISE, more / less - 1)
 
 
 def ratio(one: Result, other: Result, noise: float = 0.0) -> Range:

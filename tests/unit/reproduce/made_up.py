@@ -136,7 +136,7 @@ class MadeUp:
             found = find_limit(measure, LimitSearch(begun.options), file)
             return Searched(found, tuple(file.measurements), tuple(file.notes))
 
-    def compute(self, log: Path, out: Path, runs: Sequence[str], quick: bool) -> IndexTables:
+    def compute(self, log: Path, out: Path, runs: Sequence[str]) -> IndexTables:
         """The tables as the job would have them."""
         return {
             "summary": [self.rows[run] for run in runs],
