@@ -19,6 +19,8 @@ from isthmus.pipeline.schema import Table
 __all__ = ["Measurement", "Order"]
 
 TICK_NS: Final = 1_000_000_000 // SAMPLES_PER_SECOND
+END_REPORT_NS: Final = 100_000_000
+"""Between reports when nothing more is sent: the coordinator waits for what is on its way."""
 SHOWN_LOSSES: Final = 20
 
 
@@ -57,7 +59,7 @@ class Measurement:
             for kind, interval_ns in order.interval_ns.items()
         ]
         self._ticks = 0
-        self._next_tick_ns = now_ns() + TICK_NS
+        self._next_tick_ns = self._next_report_ns = now_ns() + TICK_NS
         population.begin(tag, self._recorder)
 
     def _schedule(self, kind: str, interval_ns: int, tag: int) -> Schedule:
@@ -74,7 +76,7 @@ class Measurement:
 
     def next_ns(self) -> int:
         """When `serve` has something to do."""
-        next_ns = self._next_tick_ns
+        next_ns = min(self._next_tick_ns, self._next_report_ns)
         for schedule in self._schedules:
             wake_ns = schedule.next_wake_ns()
             if wake_ns is not None and wake_ns < next_ns:
@@ -82,22 +84,26 @@ class Measurement:
         return next_ns
 
     def serve(self, at_ns: int) -> dict[str, Any] | None:
-        """Send what is due; twice a second, what there is to report."""
+        """Send what is due; twice a second, and more often at the end, what there is to report."""
         for schedule in self._schedules:
             schedule.wake(at_ns)
-        if at_ns < self._next_tick_ns:
+        if at_ns >= self._next_tick_ns:
+            self._next_tick_ns = at_ns + TICK_NS
+            self._ticks += 1
+            self._headroom.sample()
+            if self._ticks % SAMPLES_PER_SECOND == 0:
+                self._samples.sample(at_ns)
+        if at_ns < self._next_report_ns:
             return None
-        self._next_tick_ns = at_ns + TICK_NS
-        self._ticks += 1
-        self._headroom.sample()
-        if self._ticks % SAMPLES_PER_SECOND == 0:
-            self._samples.sample(at_ns)
+        sending = not all(schedule.over(at_ns) for schedule in self._schedules)
+        soon_ns, over_ns = at_ns + END_REPORT_NS, self._order.start_ns + self._order.duration_ns
+        self._next_report_ns = min(at_ns + TICK_NS, max(soon_ns, over_ns)) if sending else soon_ns
         self._population.parse()
         return {
             "is": "progress",
             **self._counts(),
             "held": sum(schedule.held for schedule in self._schedules),
-            "sending": not all(schedule.over(at_ns) for schedule in self._schedules),
+            "sending": sending,
             "closed": len(self._population.losses),
         }
 

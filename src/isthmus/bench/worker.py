@@ -170,7 +170,6 @@ class Worker:
             raise LoadError("finish: no run is being measured")
         measured = self._measurement.finish()
         self._measurement = None
-        self._resting = False
         self._say(measured)
 
     def _close(self, _order: Message) -> None:

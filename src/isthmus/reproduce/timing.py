@@ -18,9 +18,9 @@ from isthmus.reproduce.experiments import Experiment
 
 __all__ = ["FULL", "QUICK", "WARM_UP_S", "Timing", "forecast_s", "times_for"]
 
-MEASUREMENTS: Final = 4.3
+MEASUREMENTS: Final = 4.8
 """Of a guided search from a good guess: over it, at it, below it and that again."""
-AROUND_S: Final = 1.4
+AROUND_S: Final = 1.0
 """Of a measurement beyond its duration: the common start, the drain, files, the summary."""
 SESSION_S: Final = 3.5
 """Nodes and load processes, start and end."""
