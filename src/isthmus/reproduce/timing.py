@@ -24,7 +24,7 @@ AROUND_S: Final = 1.0
 """Of a measurement beyond its duration: the common start, the drain, files, the summary."""
 SESSION_S: Final = 3.5
 """Nodes and load processes, start and end."""
-WARM_UP_S: Final = 8.0
+WARM_UP_S: Final = 6.0
 """Load without quotas, for brokers that compile as they run."""
 MESSAGES: Final = 300
 """Published in a window at least."""
@@ -69,7 +69,7 @@ FULL: Final = Timing(
 )
 QUICK: Final = Timing(
     full=Times(6.0, 0.6),
-    shortest_s=2.6,
+    shortest_s=2.3,
     latency_interval_s=0.05,
     budget_s=530.0,
     end_s=45.0,
