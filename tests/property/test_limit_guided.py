@@ -114,9 +114,9 @@ def test_a_doubtful_failure_has_a_second_chance() -> None:
         assert trial is not None
         return trial.interval_ns
 
-    assert next_ns(outcomes(0.97)) == 10_000_000
-    assert next_ns(outcomes(0.97, 1.0)) < 10_000_000
-    assert next_ns(outcomes(0.97, 0.98)) > 10_000_000
+    assert next_ns(outcomes(0.975)) == 10_000_000
+    assert next_ns(outcomes(0.975, 1.0)) < 10_000_000
+    assert next_ns(outcomes(0.975, 0.98)) > 10_000_000
     assert next_ns(outcomes(0.9)) > 10_000_000
     # So little came out after the first one had shown what is possible: that is doubtful too.
     just_below = next_ns(outcomes(1.0))

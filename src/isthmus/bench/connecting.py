@@ -2,8 +2,9 @@
 
 At most `AT_ONCE` clients are on their way at a time, which is below the usual listen backlog of
 brokers and nodes.  MQTT 3.1.1, clean session, no keep-alive (a benchmark's clients need none, and
-a ping would stand between the messages).  The first client that does not get in ends it all, with
-`LoadError`: who, where, why.
+a ping would stand between the messages).  A client whose connection is closed on the way tries
+again, as some brokers close a few when many come at once.  The first client that does not get in
+ends it all, with `LoadError`: who, where, why.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from isthmus.mqtt.packets import ConnAck, Connect, Packet, Publish, SubAck, Subs
 __all__ = ["Connected", "connect_clients"]
 
 AT_ONCE: Final = 200
+ATTEMPTS: Final = 3
 SPARE_FILES: Final = 64
 
 
@@ -99,26 +101,37 @@ async def _connect_all(
 
     async def one(client: Client) -> Connected:
         async with limit:
-            target = targets[client.node]
-            where = f"{client.name} at {client.node} ({target.host}:{target.port})"
-            family, address = addresses[client.node]
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            opened.append(sock)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            arriving = _Arriving(sock, where)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await asyncio.get_running_loop().sock_connect(sock, address)
-                    await _accepted(arriving, f"{session}-{client.name}", target)
-                    if client.role == "subscriber":
-                        topic = topics[client.topic]
-                        await _subscribed(arriving, topic, qos[client.kind])
-            except TimeoutError:
-                raise LoadError(f"{where}: not connected within {timeout_s:g} s") from None
-            except (OSError, RemoteProtocolError) as error:
-                raise LoadError(f"{where}: cannot connect: {error}") from None
-            return Connected(client, sock, arriving.early)
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    return await attempted(client, f"{session}-{attempt}-{client.name}")
+                except _Closed:
+                    if attempt == ATTEMPTS:
+                        raise
+            raise AssertionError("the last attempt returns or raises")
+
+    async def attempted(client: Client, client_id: str) -> Connected:
+        target = targets[client.node]
+        where = f"{client.name} at {client.node} ({target.host}:{target.port})"
+        family, address = addresses[client.node]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        opened.append(sock)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        arriving = _Arriving(sock, where)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, address)
+                await _accepted(arriving, client_id, target)
+                if client.role == "subscriber":
+                    await _subscribed(arriving, topics[client.topic], qos[client.kind])
+        except TimeoutError:
+            raise LoadError(f"{where}: not connected within {timeout_s:g} s") from None
+        except (OSError, RemoteProtocolError) as error:
+            raise LoadError(f"{where}: cannot connect: {error}") from None
+        except _Closed:
+            sock.close()
+            raise
+        return Connected(client, sock, arriving.early)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(client)) for client in clients]
@@ -134,6 +147,10 @@ async def _resolve(node: str, target: Target) -> tuple[int, tuple[str, int]]:
         raise LoadError(f"{node}: {target.host!r} is not a host that is known: {error}") from None
     family, _, _, _, address = found[0]
     return family, (str(address[0]), int(address[1]))
+
+
+class _Closed(LoadError):
+    """The broker hung up before it had accepted the client and its subscription."""
 
 
 class _Arriving:
@@ -161,7 +178,7 @@ class _Arriving:
         while len(data) < count:
             chunk = await asyncio.get_running_loop().sock_recv(self._sock, count - len(data))
             if not chunk:
-                raise LoadError(f"{self.where}: the connection was closed before it was accepted")
+                raise _Closed(f"{self.where}: the connection was closed before it was accepted")
             data += chunk
         return data
 

@@ -39,8 +39,10 @@ GRID: Final = 20
 """Parts that step 3 divides the segment into."""
 
 DEFINITION_1: Final = 0.99
-NARROW: Final = 0.95
+NARROW: Final = 0.97
 """A ratio from here up to that of Definition 1 is a narrow failure."""
+SHOWN: Final = 0.95
+"""Less than this share of an egress that was carried before is a doubtful failure."""
 
 OF_THE_BROKERS: Final = frozenset({"brokers", "nothing", ""})
 """What `limited_by` says where no other bottleneck was seen; see isthmus.bench.bottleneck."""
@@ -353,7 +355,7 @@ class LimitSearch:
             return True
         long = [each for (_, coarse), made in self._outcomes.items() if not coarse for each in made]
         shown = max((each.egress for each in long if each.satisfies), default=0.0)
-        doubtful = [each for each in outcomes if each.is_narrow or each.egress < NARROW * shown]
+        doubtful = [each for each in outcomes if each.is_narrow or each.egress < SHOWN * shown]
         against = 2 * len(outcomes) - len(doubtful)
         return False if against >= 2 else None
 
