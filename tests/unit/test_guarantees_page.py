@@ -1,0 +1,46 @@
+"""The page of guarantees: every row names its tests, and these exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
+NAME = re.compile(r"`(test_\w+)::(\w+)`")
+
+
+def rows() -> Iterator[str]:
+    """The rows of every table with a column for tests."""
+    named = False
+    for line in PAGE.read_text().splitlines():
+        if not line.startswith("|"):
+            named = False
+        elif line.endswith("| test |"):
+            named = True
+        elif named and not line.startswith("|---"):
+            yield line
+
+
+def tests() -> set[tuple[str, str]]:
+    """File and function of every test there is."""
+    return {
+        (path.stem, node.name)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    }
+
+
+def test_every_row_names_a_test() -> None:
+    last = [row.split("|")[-2].strip() for row in rows()]
+    assert len(last) > 30
+    assert [cell for cell in last if not NAME.search(cell) and cell != "none yet"] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = set(NAME.findall(PAGE.read_text()))
+    assert named - tests() == set()
