@@ -95,23 +95,27 @@ def watch_peer(
 def _fetch(address: Address, path: str, what: str, timeout_s: float) -> dict[str, Any]:
     code, body = ask(address, path, timeout_s)
     content = _parsed(body)
-    if code != 200 or not isinstance(content, dict):
-        raise AdminError(
-            f"http://{address}{path} answered {code} but not with {what}; is this "
-            "the address of [listen] admin in the node's file?"
-        )
-    return content
+    if code == 200 and isinstance(content, dict):
+        return content
+    if problems := _problems(content):
+        raise AdminError(problems)
+    raise AdminError(
+        f"http://{address}{path} answered {code} but not with {what}; is this "
+        "the address of [listen] admin in the node's file?"
+    )
 
 
 def _change(address: Address, method: str, path: str, content: object) -> None:
     code, body = ask(address, path, method=method, content=content)
     if 200 <= code < 300:
         return
-    answer = _parsed(body)
+    raise AdminError(_problems(_parsed(body)) or f"http://{address}{path} answered {code}")
+
+
+def _problems(answer: object) -> str:
+    """What a node says is wrong with the request; empty if it says nothing."""
     problems = answer.get("problems") if isinstance(answer, dict) else None
-    if not isinstance(problems, list):
-        problems = [f"http://{address}{path} answered {code}"]
-    raise AdminError("; ".join(str(problem) for problem in problems))
+    return "; ".join(str(each) for each in problems) if isinstance(problems, list) else ""
 
 
 def _parsed(body: bytes) -> object:

@@ -34,6 +34,7 @@ from isthmus.config_fields import (
     BrokerKind,
     BrokerUrlField,
     FileField,
+    HostName,
     PasswordField,
     PathField,
     PeerAddressField,
@@ -96,6 +97,9 @@ class Listen(Section):
     wss: AddressField | None = Field(default=None, examples=["0.0.0.0:8443"])
     link: AddressField | None = Field(default=None, examples=["127.0.0.1:7883"])
     admin: AddressField | None = Field(default=None, examples=["127.0.0.1:9883"])
+    admin_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = Field(
+        default=(), examples=[["node-1.example"]]
+    )
 
 
 class Tls(Section):

@@ -91,7 +91,9 @@ def node_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     yield from _broker_contradictions(data)
     yield from _link_contradictions(data, [(("listen", "link"), listen.get("link"))])
     yield from _peer_contradictions(data)
-    places = [(("listen", name), value) for name, value in listen.items()]
+    if "admin_hosts" in listen and "admin" not in listen:
+        yield ("listen", "admin_hosts"), "has no effect without listen.admin; set it or remove this"
+    places = [(("listen", name), value) for name, value in listen.items() if name != "admin_hosts"]
     default = Listen().mqtt
     if "mqtt" not in listen and default is not None:
         places.insert(0, (("listen", "mqtt"), default))

@@ -10,6 +10,7 @@ Secrets are the exception: they print as ``(hidden)`` wherever a model is shown,
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,6 +35,7 @@ __all__ = [
     "BrokerKind",
     "BrokerUrlField",
     "FileField",
+    "HostName",
     "PasswordField",
     "PathField",
     "PeerAddressField",
@@ -85,6 +87,16 @@ def _peer_address(address: Address) -> Address:
             f'host, like "192.0.2.7:{address.port}"'
         )
     return address
+
+
+def _host_name(value: object) -> str:
+    name = _text(value)
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise ValueError(
+            f'{name!r} is not a host name; write the name alone, like "node-1.example", without '
+            "http:// and without a port"
+        )
+    return name
 
 
 def _broker_url(value: object) -> BrokerUrl:
@@ -186,6 +198,7 @@ _as_text = PlainSerializer(str, return_type=str)
 _hidden = PlainSerializer(lambda _: HIDDEN, return_type=str, when_used="json-unless-none")
 
 AddressField = Annotated[Address, PlainValidator(_address), _as_text]
+HostName = Annotated[str, PlainValidator(_host_name)]
 PeerAddressField = Annotated[AddressField, AfterValidator(_peer_address)]
 BrokerUrlField = Annotated[BrokerUrl, PlainValidator(_broker_url), _as_text]
 PathField = Annotated[Path, PlainValidator(_path), _as_text]

@@ -267,8 +267,11 @@ def test_removing_nobody_names_those_there_are() -> None:
         ({"content_type": ""}, 415),
         ({"content_type": "text/plain"}, 415),
         ({"content_type": "application/x-www-form-urlencoded"}, 415),
-        ({"host": "rebound.example:9883"}, 403),
+        ({"host": "rebound.example:9883"}, 421),
         ({"host": ""}, 403),
+        ({"origin": "http://page.example"}, 403),
+        ({"origin": "http://127.0.0.1:8080"}, 403),
+        ({"origin": "null"}, 403),
         ({"client": "::1"}, 200),
         ({"client": "::ffff:127.0.0.1"}, 200),
         ({"client": "127.1.2.3"}, 200),
@@ -277,6 +280,7 @@ def test_removing_nobody_names_those_there_are() -> None:
         ({"host": "LOCALHOST:1"}, 200),
         ({"host": "[::1]:9883"}, 200),
         ({"host": "10.0.0.1"}, 200),
+        ({"origin": "http://127.0.0.1:9883"}, 200),
     ],
 )
 def test_who_may_change_a_node(unusual: dict[str, str], status: int) -> None:
@@ -285,6 +289,34 @@ def test_who_may_change_a_node(unusual: dict[str, str], status: int) -> None:
     assert node.removed == (["edge-2"] if status == 200 else [])
     added = change(node, "POST", "/api/peers", {"address": "h:1"}, **unusual)
     assert added.status == (202 if status == 200 else status)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9883", 200),
+        ("[::1]:9883", 200),
+        ("[fe80::1%25eth0]", 200),
+        ("198.51.100.7", 200),
+        ("localhost", 200),
+        ("localhost.:9883", 200),
+        ("node-1.example:9883", 200),
+        ("Node-1.EXAMPLE", 200),
+        ("", 200),
+        ("rebound.example", 421),
+        ("rebound.example:9883", 421),
+        ("127.0.0.1.rebound.example", 421),
+        ("localhost.rebound.example", 421),
+        ("x.node-1.example", 421),
+        ("127.0.0.1,rebound.example", 421),
+        ("[rebound.example]", 421),
+    ],
+)
+@pytest.mark.parametrize("path", ["/healthz", "/api/status", "/nope"])
+def test_what_a_node_may_be_called(host: str, status: int, path: str) -> None:
+    reply = answer_request(FakeNode(), Request("GET", path, host=host), ["node-1.example"])
+    assert reply.status == (404 if status == 200 and path == "/nope" else status)
+    assert (b"admin_hosts" in reply.body) == (status == 421)
 
 
 def test_methods_of_the_peers_pages() -> None:

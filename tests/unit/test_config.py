@@ -95,6 +95,7 @@ def test_every_key_can_be_set(tmp_path: Path, write: Write) -> None:
             ws = "localhost:0"
             wss = "127.0.0.1:8443"
             admin = "127.0.0.1:9883"
+            admin_hosts = ["node-1.example"]
             link = "0.0.0.0:7883"
             [tls]
             cert = "node.crt"
@@ -199,6 +200,12 @@ def test_a_broker_url_prints_as_it_is_read() -> None:
         ("[listen]\nmqtt = 1883", "listen.mqtt", ["string in quotes", "1883"]),
         ('[listen]\nmqqt = "a:1"', "listen.mqqt", ["did you mean 'mqtt'?"]),
         ("[listen]\nzzzzzz = 1", "listen.zzzzzz", ["unknown key", "admin"]),
+        ('[listen]\nadmin_hosts = ["a"]', "listen.admin_hosts", ["no effect without listen.admin"]),
+        (
+            '[listen]\nadmin_hosts = ["http://a:1/"]\nadmin = "127.0.0.1:9883"',
+            "listen.admin_hosts[0]",
+            ["'http://a:1/' is not a host name", "node-1.example", "without a port"],
+        ),
         ("[limitz]\nclients = 1", "limitz", ["did you mean 'limits'?"]),
         ('[limits]\nclients = "10"', "limits.clients", ["an integer", '"10"', "clients = "]),
         ("[limits]\nclients = 0", "limits.clients", ["greater than or equal to 1", "not 0"]),

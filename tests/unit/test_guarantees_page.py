@@ -24,7 +24,7 @@ def rows() -> Iterator[str]:
             yield line
 
 
-def tests() -> set[tuple[str, str]]:
+def all_tests() -> set[tuple[str, str]]:
     """File and function of every test there is."""
     return {
         (path.stem, node.name)
@@ -43,4 +43,4 @@ def test_every_row_names_a_test() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     named = set(NAME.findall(PAGE.read_text()))
-    assert named - tests() == set()
+    assert named - all_tests() == set()

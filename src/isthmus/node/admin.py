@@ -3,15 +3,26 @@
 HTTP/1.1 by h11; asyncio carries the bytes.
 
 Invariants: whatever a peer sends costs bounded memory (`MAX_HEAD_BYTES`, `MAX_BODY_BYTES`,
-`MAX_CONNECTIONS`) and bounded time (`request_timeout_s` for a whole request, also between two
-requests, and for a whole answer).  No error here reaches the node: a request that fails answers
-500, is logged, and that is all.  h11 and prometheus_client are imported at the first request and
-in a thread, so that they cost a starting node nothing and a running one no pause.
+`MAX_CONNECTIONS`) and bounded time (`HEAD_TIMEOUT_S` for the head of a request, from its first byte
+or from the connection's beginning, `request_timeout_s` for a whole request, for the silence between
+two requests, and for a whole answer).  There is always room for one more connection: for an address
+that has `MAX_PER_ADDRESS` the one of its own that has stood still longest is closed, and where all
+are taken one of the address that has most.  So however many slow ones stand, a probe that asks at
+once is answered.  At most one request is answered in a turn of the loop, whoever sends how many.
+
+No error here reaches the node: a request that fails answers 500, is logged, and that is all.  h11
+and prometheus_client are imported at the first request and in a thread, so that they cost a
+starting node nothing and a running one no pause.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -27,6 +38,9 @@ __all__ = ["AdminServer"]
 MAX_HEAD_BYTES = 16_384
 MAX_BODY_BYTES = 65_536
 MAX_CONNECTIONS = 64
+MAX_PER_ADDRESS = 32
+HEAD_TIMEOUT_S = 5.0
+TOLD_EVERY_S = 60.0
 READ_BYTES = 16_384
 LINGER_S = 1.0
 LINGER_READS = 64
@@ -42,17 +56,38 @@ class _Refused(Exception):
         self.answer = Answer(status, f"{problem}\n".encode())
 
 
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """One that is open: whose it is, and since when it has been doing what it does."""
+
+    address: str
+    client: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    since_s: float
+    answering: bool = False
+    """A whole request is there; else it is waited for, and what it costs is the peer's doing."""
+
+
 class AdminServer:
     """Serves a node's admin pages on one address."""
 
     def __init__(
-        self, node: AdminNode, address: Address, *, request_timeout_s: float = 15.0
+        self,
+        node: AdminNode,
+        address: Address,
+        *,
+        hosts: Iterable[str] = (),
+        request_timeout_s: float = 15.0,
     ) -> None:
         self._node = node
         self._wanted = address
+        self._hosts = frozenset(name.lower() for name in (*hosts, address.host))
         self._request_timeout_s = request_timeout_s
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[_Connection, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
+        self._told_s = -math.inf
         self._libraries: asyncio.Task[None] | None = None
 
     @property
@@ -83,7 +118,7 @@ class AdminServer:
         if server is None:
             return
         server.close()
-        tasks = [*self._connections, *([self._libraries] if self._libraries else [])]
+        tasks = [*self._connections.values(), *([self._libraries] if self._libraries else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,20 +126,41 @@ class AdminServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A plain callback rather than a coroutine: the tasks are ours to count and to cancel.
-        if len(self._connections) >= MAX_CONNECTIONS:
-            writer.write(b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-            writer.close()
-            return
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        peername = writer.get_extra_info("peername")
+        client = peername[0] if peername else ""
+        now_s = asyncio.get_running_loop().time()
+        connection = _Connection(_network(client), client, reader, writer, now_s)
+        self._make_room(connection.address, now_s)
+        task = asyncio.create_task(self._serve(connection))
+        self._connections[connection] = task
+        task.add_done_callback(lambda _: self._connections.pop(connection, None))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_room(self, address: str, now_s: float) -> None:
+        """Close the connection that has stood still longest, if one more would be too many."""
+        of_address = Counter(each.address for each in self._connections)
+        if of_address[address] >= MAX_PER_ADDRESS:
+            crowded = address
+        elif len(self._connections) >= MAX_CONNECTIONS:
+            ((crowded, _),) = of_address.most_common(1)
+        else:
+            return
+        stalest = min(
+            (each for each in self._connections if each.address == crowded),
+            key=lambda each: (each.answering, each.since_s),
+        )
+        self._connections.pop(stalest).cancel()
+        stalest.writer.transport.abort()
+        if now_s - self._told_s >= TOLD_EVERY_S:
+            self._told_s = now_s
+            log.warning("admin connections full; the stalest is closed", client=stalest.client)
+
+    async def _serve(self, connection: _Connection) -> None:
+        writer = connection.writer
         # With a high-water mark of 0 `drain` waits until all is sent: nothing is cut off at close.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             await self._load_libraries()
-            await self._requests(reader, writer)
+            await self._requests(connection)
         except (OSError, TimeoutError):
             pass  # gone, or too slow: closing is the whole answer
         except Exception:
@@ -120,18 +176,24 @@ class AdminServer:
             self._libraries = asyncio.create_task(asyncio.to_thread(_import_libraries))
         await asyncio.shield(self._libraries)
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _requests(self, connection: _Connection) -> None:
         import h11
 
+        reader, writer = connection.reader, connection.writer
+        loop = asyncio.get_running_loop()
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        head_s = loop.time() + HEAD_TIMEOUT_S
         while True:
+            connection.answering, connection.since_s = False, loop.time()
             try:
-                async with asyncio.timeout(self._request_timeout_s):
-                    received = await _receive(http, reader)
+                received = await self._receive(http, reader, head_s)
                 if received is None:
                     return
-                request = _request(*received, writer.get_extra_info("peername"))
-                reply = self._answer(request)
+                request = _request(*received, connection.client)
+                connection.answering, connection.since_s = True, loop.time()
+                async with self._turn:
+                    reply = self._answer(request)
+                    await asyncio.sleep(0)
                 head_only = request.method == "HEAD"
             except h11.RemoteProtocolError as error:
                 problem = f"{error}\n".encode()
@@ -144,10 +206,42 @@ class AdminServer:
             if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
                 return await _linger(reader, writer)
             http.start_next_cycle()
+            head_s = math.inf
+
+    async def _receive(
+        self, http: h11.Connection, reader: asyncio.StreamReader, head_s: float
+    ) -> tuple[h11.Request, bytes] | None:
+        """The next whole request, its head by `head_s`, with its body; None: the peer is done."""
+        import h11
+
+        request: h11.Request | None = None
+        body = bytearray()
+        now_s = asyncio.get_running_loop().time
+        last_s = now_s() + self._request_timeout_s
+        async with asyncio.timeout_at(min(head_s, last_s)) as patience:
+            while True:
+                event = http.next_event()
+                if event is h11.NEED_DATA:
+                    if request is None and http.trailing_data[0]:  # a head has begun
+                        head_s = min(head_s, now_s() + HEAD_TIMEOUT_S)
+                        patience.reschedule(min(head_s, last_s))
+                    http.receive_data(await reader.read(READ_BYTES))
+                elif isinstance(event, h11.Request):
+                    request = event
+                    patience.reschedule(last_s)
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                    if len(body) > MAX_BODY_BYTES:
+                        raise _Refused(413, f"a body has at most {MAX_BODY_BYTES} bytes")
+                elif isinstance(event, h11.EndOfMessage):
+                    assert request is not None
+                    return request, bytes(body)
+                else:  # ConnectionClosed or PAUSED
+                    return None
 
     def _answer(self, request: Request) -> Answer:
         try:
-            reply = answer(self._node, request)
+            reply = answer(self._node, request, self._hosts)
         except Exception:
             log.exception("admin request failed", method=request.method, target=request.target)
             return Answer(500, b"internal error; the node's log says more\n")
@@ -162,7 +256,18 @@ class AdminServer:
         return reply
 
 
-def _request(head: h11.Request, body: bytes, peername: tuple[str, int] | None) -> Request:
+def _network(client: str) -> str:
+    """Whose connections count together: an IPv4 address, or the 64 bits that one IPv6 host has."""
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv6Address) and not address.ipv4_mapped:
+        return str(ipaddress.IPv6Network((address, 64), strict=False))
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _request(head: h11.Request, body: bytes, client: str) -> Request:
     def header(name: bytes) -> str:
         return b",".join(value for key, value in head.headers if key == name).decode("latin-1")
 
@@ -172,7 +277,8 @@ def _request(head: h11.Request, body: bytes, peername: tuple[str, int] | None) -
         accept=header(b"accept"),
         content_type=header(b"content-type"),
         host=header(b"host"),
-        client=peername[0] if peername else "",
+        origin=header(b"origin"),
+        client=client,
         body=body,
     )
 
@@ -181,31 +287,6 @@ def _import_libraries() -> None:
     import h11  # noqa: F401
 
     import isthmus.node.metrics  # noqa: F401
-
-
-async def _receive(
-    http: h11.Connection, reader: asyncio.StreamReader
-) -> tuple[h11.Request, bytes] | None:
-    """The next whole request with its body.  None when the peer is done."""
-    import h11
-
-    request: h11.Request | None = None
-    body = bytearray()
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(READ_BYTES))
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_BODY_BYTES:
-                raise _Refused(413, f"a body has at most {MAX_BODY_BYTES} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            assert request is not None
-            return request, bytes(body)
-        else:  # ConnectionClosed or PAUSED
-            return None
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,18 +9,20 @@
     DELETE /api/peers/NAME    by the neighbour's id or address: 200, or 404
     GET    /                  a list of the above
 
-There is no login, so what changes the node is answered only to programs on the same machine, and
-not to web pages that a browser there shows: the caller must connect from loopback, must say
-``Content-Type: application/json``, which a page of another origin cannot without being allowed to,
-and must have called the node by an IP address or ``localhost``, which a page cannot either that
-lured the browser here by a name of its own (DNS rebinding).
+There is no login, and browsers on an operator's machine reach what only that machine reaches.  So
+nothing is answered to who calls the node by a name that nobody gave it: a page can lure a browser
+here by a name of its own (DNS rebinding), but not by an IP address, ``localhost`` or the names of
+``[listen] admin_hosts``.  And what changes the node is answered only to programs on the same
+machine and not to web pages: the caller must connect from loopback, must say ``Content-Type:
+application/json``, which a page of another origin cannot without being allowed to, and if it says
+where it comes from (``Origin``, as browsers do) that must be this node.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -71,7 +73,9 @@ class Request:
     accept: str = ""
     content_type: str = ""
     host: str = ""
-    """The Host header: what the caller calls this node."""
+    """The Host header: what the caller calls this node; empty if it does not say (HTTP/1.0)."""
+    origin: str = ""
+    """The Origin header: the site of the page that a browser asks for, if it is a browser."""
     client: str = ""
     """The IP address that the request comes from."""
     body: bytes = b""
@@ -87,8 +91,14 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def answer(node: AdminNode, request: Request) -> Answer:
-    """What `request` is answered with."""
+def answer(node: AdminNode, request: Request, hosts: Collection[str] = ()) -> Answer:
+    """What `request` is answered with by a node that is called `hosts`, in small letters."""
+    if request.host and not _is_ours(request.host, hosts):
+        return _problem(
+            421,
+            f"this node is not known as {_name(request.host)!r}; call it by an IP address or "
+            "localhost, or add the name to admin_hosts in [listen] of its file",
+        )
     path = request.target.partition("?")[0]
     name = path.removeprefix(PEER_PREFIX) if path.startswith(PEER_PREFIX) else ""
     methods = {"DELETE": _remove_peer} if name else PAGES.get(path)
@@ -110,8 +120,10 @@ def _may_not_change(request: Request) -> Answer | None:
         return _problem(403, "changes are taken only from this machine (loopback)")
     if request.content_type.partition(";")[0].strip().lower() != JSON:
         return _problem(415, f"changes need the header Content-Type: {JSON}")
-    if not _is_literal(request.host):
-        return _problem(403, "changes need an IP address or localhost as the host of the URL")
+    if not request.host:
+        return _problem(403, "changes need a Host header")
+    if request.origin and request.origin.rpartition("://")[2].lower() != request.host.lower():
+        return _problem(403, f"changes are not taken from pages of {request.origin}")
     return None
 
 
@@ -124,16 +136,22 @@ def _is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _is_literal(host: str) -> bool:
-    """Whether a Host header holds an address rather than a name that anybody may have given."""
-    name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
+def _is_ours(host: str, hosts: Collection[str]) -> bool:
+    """Whether a Host header holds an address, or one of the names that the operator gave."""
+    name = _name(host)
+    if name == "localhost" or name in hosts:
         return True
     try:
-        ipaddress.ip_address(name)
+        ipaddress.ip_address(name.partition("%")[0])
     except ValueError:
         return False
     return True
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    return name.lower().removesuffix(".")
 
 
 # ---- pages -----------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Node:
             accept = partial(LinkChannel, links, links.accepted)
             await self._serve("link", listen.link, accept, link_tls)
         if listen.admin is not None:
-            self._admin = AdminServer(self, listen.admin)
+            self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)
             await self._admin.start()
             self.addresses["admin"] = self._admin.bound
 
