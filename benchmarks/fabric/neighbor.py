@@ -192,6 +192,12 @@ class Neighbor:
 
         self.call_later(0.0, connect)
 
+    def neighbor_joined(self, key: str) -> None:
+        """There is no broker here."""
+
+    def neighbor_left(self, key: str) -> None:
+        """There is no broker here."""
+
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
         self.injected += 1
         return True

@@ -252,6 +252,7 @@ class Exchange:
         self.traffic.plain.forget()
         self.recovery.came(link.info.peer)
         self.traffic.by_session[link.info] = link
+        self.host.neighbor_joined(link.info.peer)
         self.guard.link_up(link.info.peer)
 
     def link_down(self, link: Link) -> None:
@@ -263,6 +264,7 @@ class Exchange:
     def link_gone(self, link: Link) -> None:
         self._close_for_algorithm(link)
         self.traffic.by_session.pop(link.info, None)
+        self.host.neighbor_left(link.info.peer)
 
     def _close_for_algorithm(self, link: Link) -> None:
         if not link.active:

@@ -75,12 +75,20 @@ class Host(Protocol):
         """Open a channel to `address`; one of the two is called later, never at once."""
         ...
 
+    def neighbor_joined(self, key: str) -> None:
+        """A link with the neighbor `key` is up, perhaps again: `inject` may follow."""
+        ...
+
+    def neighbor_left(self, key: str) -> None:
+        """The neighbor is one no more; what it has sent is still to be published."""
+        ...
+
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
         """Publish `message` at the local broker.
 
         Messages of one `key` keep their order.  `done` is called when the broker has acknowledged
         it (at once if its QoS has no acknowledgement).  False if it had to be dropped, which is
-        allowed at QoS 0 only.
+        allowed at QoS 0 only, and never for a retained message.
         """
         ...
 

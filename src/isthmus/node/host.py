@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeHost"]
 
+RETIRE_S = 0.5
+
 log = get_logger("isthmus.exchange")
 
 
@@ -38,6 +40,7 @@ class NodeHost:
         self._woken = False
         self._dials: set[asyncio.Task[None]] = set()
         self.injectors: dict[str, Injector] = {}
+        self._joined: set[str] = set()
         self.random = random.Random()
         self.now = self._loop.time
         if self._state_dir is not None:
@@ -79,7 +82,30 @@ class NodeHost:
         injector = self.injectors.get(key)
         if injector is None:
             injector = self.injectors[key] = Injector(self._node, key)
+            if key not in self._joined:
+                self._loop.call_later(RETIRE_S, self._retire, key)
         return injector
+
+    def neighbor_joined(self, key: str) -> None:
+        self._joined.add(key)
+        self._injector(key)
+
+    def neighbor_left(self, key: str) -> None:
+        self._joined.discard(key)
+        self._retire(key)
+
+    def _retire(self, key: str) -> None:
+        """Close the session of a neighbor that is gone, once all that it sent is acknowledged."""
+        injector = self.injectors.get(key)
+        if injector is None or key in self._joined:
+            return
+        if len(injector):
+            self._loop.call_later(RETIRE_S, self._retire, key)
+            return
+        injector.close()
+        del self.injectors[key]
+        if not self.injectors:
+            self._node.own_session_refused("")
 
     def close(self) -> None:
         for task in self._dials:

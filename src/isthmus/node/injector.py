@@ -1,124 +1,113 @@
-"""Publishing at the local broker what comes from other nodes (ILDM §4.1).
+"""The node's own sessions with the local broker, one for each neighbor (ILDM §4.1).
 
-For each neighbour the node keeps one session of its own with the broker, so that messages of one
-neighbour stay in order.  It speaks MQTT 5 if the broker does, else 3.1.1, which has no place for
-properties.  A message counts as delivered when the broker has acknowledged it; only then is it
-acknowledged to the neighbour.
+What is sent, in which order, and what is blamed for what, is `isthmus.exchange.injection`; here are
+the connections under it.  A session is opened when the neighbor's link comes up, which also tries
+the login, and speaks MQTT 5 if the broker does, else 3.1.1.
 
-    waiting ──window has room──▶ in flight ──PUBACK / PUBREC, PUBCOMP──▶ done
-                                     └──session lost──▶ waiting again, first
+    connecting ──CONNACK──▶ open ──lost──▶ pause ──▶ connecting
+        └──refused, no answer──▶ pause, twice as long each time
 
-Messages at QoS 1 and 2 wait as long as it takes; their number is bounded by what neighbours may
-have unacknowledged.  At QoS 0 they are dropped, and counted, when `MAX_WAITING_BYTES` wait to be
-written, or `MAX_WAITING` messages for the session to come up.
+The pause begins at `FIRST_PAUSE_S` again when a session stood for `STOOD_S` or a message was set
+aside; while suspects are tried it is `TRIAL_PAUSE_S`.
 
-RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgement.
+**The witness.**  While a suspect is in flight the node holds a second TCP connection to the broker,
+on which it says nothing.  A broker that crashes, is stopped or restarted loses that too.  So a
+message is blamed for the end of a session only if the witness stands when the next session is
+accepted, and every attempt in between succeeded.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError
-from isthmus.exchange.message import Message, plain_to_broker, to_broker
+from isthmus.exchange.injection import (
+    INNOCENT_FAREWELLS,
+    MAX_WAITING_BYTES,
+    Entry,
+    Injection,
+    SessionTerms,
+)
+from isthmus.exchange.message import Message
 from isthmus.logs import get_logger
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
-from isthmus.mqtt.packets import ConnAck, Connect, Disconnect, PubAck, PubRec
+from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
     from isthmus.node.runtime import Node
 
-__all__ = ["Injector"]
+__all__ = ["Injector", "own_client_id"]
 
-WINDOW = 1_000
 KEEP_ALIVE_S = 30
-MAX_WAITING_BYTES = 8 << 20
-MAX_WAITING = 1_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+TRIAL_PAUSE_S = 0.05
+STOOD_S = 5.0
+WITNESS_AGAIN_S = 1.0
 
-_PUBACK, _PUBREC, _PUBCOMP = 0x40, 0x50, 0x70
+_PUBACK, _PUBREC, _PUBCOMP, _PINGRESP, _DISCONNECT = 0x40, 0x50, 0x70, 0xD0, 0xE0
 
 log = get_logger(__name__)
 
-Entry = tuple[Message, Callable[[], None] | None]
+
+def own_client_id(node_id: str, key: str) -> str:
+    """The client id of the session for the neighbor `key`; with none, what they all begin with."""
+    return f"isthmus-{node_id}-{key}"
 
 
 class Injector:
-    """The node's session with the broker for one neighbour; reconnects for ever."""
+    """The node's session with the broker for one neighbor; reconnects until it is retired."""
 
     def __init__(self, node: Node, key: str) -> None:
         self._node = node
         self._key = key
+        self._core = Injection(self, node.exchange.counters)
+        self.inject = self._core.inject
+        self.inject_plain = self._core.inject_plain
         self._session: InjectSession | None = None
+        self._opened_s = 0.0
         self._pause_s = FIRST_PAUSE_S
-        self._waiting: deque[Entry] = deque()
-        self._in_flight: dict[int, Entry] = {}
-        self._window = WINDOW
-        self._next_id = 0
         self._out: list[bytes] = []
-        self._unreleased: Counter[bytes] = Counter()
-        """Topics with messages at QoS 2 in flight."""
         self._closed = False
-        self._was_open = False
+        self._accused: Entry | None = None
+        self._cause = ""
+        self._witness: _Witness | None = None
+        self._proving: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._task = node.loop.create_task(self._connect())
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._in_flight)
+        return len(self._core)
 
     @property
     def connected(self) -> bool:
         return self._session is not None
 
-    def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
-        """Publish `message`; False if it had to be dropped."""
-        if message.qos == 0:
-            session = self._session
-            if session is not None and not self._waiting and message.topic not in self._unreleased:
-                if self._has_room(session):
-                    level = self._node.broker_level
-                    self._write(to_broker(message, level, 0, 0, self._now()))
-                    self._finish(done)
-                    return True
-                return False
-            if len(self._waiting) >= MAX_WAITING:
-                return False
-        self._waiting.append((message, done))
-        self._advance()
-        return True
-
-    def inject_plain(self, topic: bytes, payload: bytes) -> bool:
-        """Publish a message at QoS 0, not retained, without properties: the hot path."""
-        session = self._session
-        if session is None or self._waiting or topic in self._unreleased:
-            return self.inject(Message(topic, payload), None)
-        if not self._has_room(session):
-            return False
-        self._write(plain_to_broker(topic, payload, self._node.broker_level))
-        return True
-
-    def _has_room(self, session: InjectSession) -> bool:
-        # What is gathered in this turn came in few reads of the event loop and needs no look.
-        return bool(self._out) or session.wire.get_write_buffer_size() <= MAX_WAITING_BYTES
-
     def close(self) -> None:
+        if self._closed:
+            return
+        self._flush()
         self._closed = True
         self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._dismiss_witness()
         if self._session is not None:
-            self._session.wire.write(encode(Disconnect(), self._node.broker_level))
+            self._session.wire.write(encode(Disconnect(), self._session.level))
             self._session.close()
 
-    def _now(self) -> float:
+    # ---- what the injection asks for -----------------------------------------------------
+
+    def now(self) -> float:
         return self._node.loop.time()
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Write at the end of this turn, so that a write carries many messages."""
         if not self._out:
             self._node.loop.call_soon(self._flush)
@@ -131,35 +120,56 @@ class Injector:
         if session is not None and session.status is SessionStatus.ESTABLISHED:
             session.wire.write(data)
 
-    def _advance(self) -> None:
-        session = self._session
-        while session is not None and self._waiting and len(self._in_flight) < self._window:
-            message, done = self._waiting[0]
-            if message.qos < 2 and message.topic in self._unreleased:
-                return  # a broker may apply a QoS 2 message at its PUBREL, after this one
-            self._waiting.popleft()
-            if message.expired(self._now()):
-                self._finish(done)
-                continue
-            packet_id = self._free_id()
-            self._in_flight[packet_id] = (message, done)
-            level, qos = self._node.broker_level, min(message.qos, session.maximum_qos)
-            if qos == 2:
-                self._unreleased[message.topic] += 1
-            self._write(to_broker(message, level, qos, packet_id, self._now()))
-            if qos == 0:
-                self._finish(self._in_flight.pop(packet_id)[1])
+    def prove(self) -> None:
+        if self._session is not None:
+            self._proving = self._node.loop.create_task(self._prove(self._session))
 
-    def _free_id(self) -> int:
-        while True:
-            self._next_id = self._next_id % 65_535 + 1
-            if self._next_id not in self._in_flight:
-                return self._next_id
+    async def _prove(self, session: InjectSession) -> None:
+        """Have a witness, then a PINGRESP."""
+        await self._call_witness(session)
+        if self._session is session:
+            session.ping(self._core.proven)
 
-    @staticmethod
-    def _finish(done: Callable[[], None] | None) -> None:
-        if done is not None:
-            done()
+    async def _call_witness(self, session: InjectSession) -> None:
+        if self._witness is not None and self._witness.stands:
+            return
+        witness = _Witness(lambda: self._witness_gone(session))
+        try:
+            await self._node.upstream.connect(lambda: witness)
+        except OSError:
+            return  # nobody will be blamed, and the session itself tells what becomes of it
+        if self._session is session:
+            self._witness = witness
+        else:
+            witness.close()  # it has not seen how the session fell
+
+    def _witness_gone(self, session: InjectSession) -> None:
+        """With the broker, or because brokers close who says nothing: then another one follows."""
+
+        def again() -> None:
+            if self._session is session and self._core.on_trial:
+                self._proving = self._node.loop.create_task(self._call_witness(session))
+
+        self._node.loop.call_later(WITNESS_AGAIN_S, again)
+
+    def _dismiss_witness(self) -> None:
+        if self._proving is not None:
+            self._proving.cancel()
+            self._proving = None
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+    def set_aside(self, message: Message, cause: str) -> None:
+        self._node.set_aside.keep(message, self._key, cause)
+
+    def refused(self, message: Message, code: int) -> None:
+        log.warning(
+            "broker refused a message from another node",
+            neighbor=self._key,
+            topic=message.topic.decode(errors="replace"),
+            cause=f"0x{code:02x}",
+        )
 
     # ---- the session ---------------------------------------------------------------------
 
@@ -169,16 +179,25 @@ class Injector:
             try:
                 await self._node.upstream.connect(lambda s=session: s)  # type: ignore[misc]
             except OSError:
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
+                self._broker_was_away()
+                await asyncio.sleep(self._longer_pause())
                 continue
             session.begin()
             return
 
+    def _broker_was_away(self) -> None:
+        self._accused = None
+        self._core.forgive()
+
+    def _longer_pause(self) -> float:
+        pause_s = self._pause_s
+        self._pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        return pause_s
+
     def connect_packet(self, level: int) -> bytes:
         broker = self._node.config.broker
         connect = Connect(
-            client_id=f"isthmus-{self._node.config.node.id}-{self._key}",
+            client_id=own_client_id(self._node.config.node.id, self._key),
             clean_start=True,
             keep_alive=KEEP_ALIVE_S,
             username=broker.username,
@@ -188,68 +207,54 @@ class Injector:
         return encode(connect, level)
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
-        self._session = session
         self._node.own_session_refused("")
-        self._pause_s = FIRST_PAUSE_S
-        self._was_open = True
-        self._window = min(WINDOW, connack.properties.receive_maximum or WINDOW)
-        self._advance()
+        if self._accused is not None:
+            if self._witness is not None and self._witness.stands:
+                if self._core.blame(self._accused, self._cause):
+                    self._pause_s = FIRST_PAUSE_S
+            else:
+                self._core.forgive()
+            self._accused = None
+        self._session = session
+        self._opened_s = self.now()
+        self._core.opened(SessionTerms.of(connack, session.level))
+        if not self._core.on_trial:
+            self._dismiss_witness()
+
+    def may_write(self, session: InjectSession, yes: bool) -> None:
+        if self._session is session:
+            self._core.may_write(yes)
+
+    def acknowledged(self, frame: bytes) -> None:
+        self._core.acknowledged(frame)
+        if self._witness is not None and not self._core.on_trial:
+            self._dismiss_witness()
 
     def lost(self, session: InjectSession, cause: str) -> None:
         """What was in flight goes first when the session is back."""
         if self._session is session:
             self._session = None
             self._out.clear()  # what it was is in flight, or at QoS 0 and lost with the session
-            self._waiting.extendleft(reversed(self._in_flight.values()))
-            self._in_flight.clear()
-            self._unreleased.clear()
-        if self._closed:
-            return
-        if self._was_open:
+            on_trial = self._core.on_trial
+            accused = self._core.lost()
+            if session.farewell in INNOCENT_FAREWELLS:
+                accused = None
+            self._accused, self._cause = accused, cause
+            if self._closed:
+                return
             log.info("own broker session lost", neighbor=self._key, cause=cause)
-        self._was_open = False
-        self._node.loop.call_later(self._pause_s, self._reconnect)
-        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
+            if self.now() - self._opened_s >= STOOD_S:
+                self._pause_s = FIRST_PAUSE_S
+            pause_s = TRIAL_PAUSE_S if on_trial else self._longer_pause()
+        else:
+            if not session.answered:
+                self._broker_was_away()
+            pause_s = self._longer_pause()
+        if not self._closed:
+            self._timer = self._node.loop.call_later(pause_s, self._reconnect)
 
     def _reconnect(self) -> None:
-        if not self._closed:
-            self._task = self._node.loop.create_task(self._connect())
-
-    def acknowledged(self, session: InjectSession, frame: bytes) -> None:
-        packet_id = frame[2] << 8 | frame[3]
-        head = frame[0]
-        refused = _refusal(frame)
-        if head == _PUBREC and refused is None:
-            self._write(bytes((0x62, 2)) + packet_id.to_bytes(2))
-            return
-        entry = self._in_flight.pop(packet_id, None)
-        if entry is None:
-            return  # a broker that acknowledges twice
-        topic = entry[0].topic
-        if entry[0].qos == 2 and topic in self._unreleased:
-            self._unreleased[topic] -= 1
-            if self._unreleased[topic] == 0:
-                del self._unreleased[topic]
-        if refused is not None:
-            self._node.exchange.counters["inject_refused"] += 1
-            log.warning(
-                "broker refused a message from another node",
-                neighbor=self._key,
-                topic=entry[0].topic.decode(errors="replace"),
-                cause=f"0x{refused:02x}",
-            )
-        self._finish(entry[1])
-        self._advance()
-
-
-def _refusal(frame: bytes) -> int | None:
-    """The reason code of a v5 acknowledgement that refuses the message."""
-    if len(frame) <= 4:
-        return None
-    packet = decode(frame, 5)
-    if isinstance(packet, PubAck | PubRec) and packet.reason_code >= 0x80:
-        return int(packet.reason_code)
-    return None
+        self._task = self._node.loop.create_task(self._connect())
 
 
 class InjectSession(Session):
@@ -259,11 +264,13 @@ class InjectSession(Session):
         "_buffer",
         "_greeting",
         "_injector",
-        "_level",
         "_node",
         "_ping",
+        "_pong",
         "_refused",
-        "maximum_qos",
+        "answered",
+        "farewell",
+        "level",
     )
 
     def __init__(self, node: Node, injector: Injector) -> None:
@@ -273,23 +280,44 @@ class InjectSession(Session):
         self._buffer = FrameBuffer()
         self._greeting = True
         self._refused = False
-        self._level = node.broker_level
         self._ping: asyncio.TimerHandle | None = None
-        self.maximum_qos = 2
+        self._pong: Callable[[], None] | None = None
+        self.level = node.broker_level
+        self.answered = False
+        """A CONNACK came, whatever it said."""
+        self.farewell: int | None = None
+        """The reason code of the broker's DISCONNECT."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, MAX_WAITING_BYTES)
 
+    def pause_writing(self) -> None:
+        self._injector.may_write(self, False)
+
+    def resume_writing(self) -> None:
+        self._injector.may_write(self, True)
+
     def begin(self) -> None:
-        self._level = self._node.broker_level
-        self.wire.write(self._injector.connect_packet(self._level))
+        self.level = self._node.broker_level
+        self.wire.write(self._injector.connect_packet(self.level))
         self._keep_alive()
 
     def _keep_alive(self) -> None:
         if self.status is SessionStatus.ESTABLISHED:
-            if not self._greeting:
-                self.wire.write(b"\xc0\x00")
-            self._ping = self._node.loop.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
+            self._ping = self._node.loop.call_later(KEEP_ALIVE_S / 2, self._keep_alive_again)
+
+    def _keep_alive_again(self) -> None:
+        if self._greeting:
+            self.wire.abort()  # a broker that takes connections and does not answer
+            return
+        self.wire.write(b"\xc0\x00")
+        self._keep_alive()
+
+    def ping(self, answered: Callable[[], None]) -> None:
+        """Send a PINGREQ; `answered` is called at the next PINGRESP."""
+        self._pong = answered
+        if self.status is SessionStatus.ESTABLISHED:
+            self.wire.write(b"\xc0\x00")
 
     def data_received(self, data: bytes) -> None:
         if not (data := self._buffer.push(data)):
@@ -304,21 +332,25 @@ class InjectSession(Session):
             self.close()
 
     def _frame(self, frame: bytes) -> None:
+        head = frame[0]
         if self._greeting:
             self._greeted(frame)
-        elif frame[0] in (_PUBACK, _PUBREC, _PUBCOMP):
-            self._injector.acknowledged(self, frame)
+        elif head in (_PUBACK, _PUBREC, _PUBCOMP):
+            self._injector.acknowledged(frame)
+        elif head == _PINGRESP and self._pong is not None:
+            answered, self._pong = self._pong, None
+            answered()
+        elif head == _DISCONNECT:
+            self.farewell = frame[2] if len(frame) > 2 else 0
 
     def _greeted(self, frame: bytes) -> None:
-        level = self._level
-        connack = _read_connack(frame, level)
+        connack = _read_connack(frame, self.level)
+        self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
             self._greeting = False
-            if connack.properties.maximum_qos is not None:
-                self.maximum_qos = connack.properties.maximum_qos
             self._injector.opened(self, connack)
             return
-        if level == 4 or not (
+        if self.level == 4 or not (
             connack is None or connack.reason_code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         ):
             self._refused = True
@@ -334,8 +366,30 @@ class InjectSession(Session):
         if self._greeting and not self._refused:
             # Brokers that know no MQTT 5 say so, or just close.  If it was something else that
             # ended the greeting at 3.1.1, begin anew.
-            self._node.broker_level = 4 if self._level == 5 else 5
-        self._injector.lost(self, str(exc or "end of stream"))
+            self._node.broker_level = 4 if self.level == 5 else 5
+        cause = "the broker closed the connection" if exc is None else str(exc)
+        if self.farewell is not None:
+            cause = f"DISCONNECT 0x{self.farewell:02x}"
+        self._injector.lost(self, cause)
+
+
+class _Witness(Session):
+    """A connection on which nothing is said: if it goes, the broker went."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        super().__init__(0.0)
+        self._lost = lost
+
+    @property
+    def stands(self) -> bool:
+        return self.status is SessionStatus.ESTABLISHED
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.established(transport, 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone()
+        self._lost()
 
 
 def _read_connack(frame: bytes, level: int) -> ConnAck | None:

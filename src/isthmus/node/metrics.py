@@ -25,6 +25,7 @@ __all__ = ["NodeCollector", "exposition"]
 GAUGE_HELP = {
     "broker_reachable": "1 when the broker answered the last time it was tried.",
     "broker_own_session_refused": "1 when the broker refuses the node's own sessions.",
+    "broker_own_sessions": "Sessions of the node's own that stand, one for each neighbor.",
     "sessions_open": "Client connections open now.",
     "sessions_established": "Client connections paired with a broker session now.",
     "sessions_limit": "Client connections allowed at once.",
@@ -81,8 +82,10 @@ FABRIC_COUNTER_HELP = {
     "received_from_links": "Messages received on links.",
     "repeated": "Messages that a neighbour repeated and that had been taken before.",
     "rerouted": "Messages that a neighbour had not acknowledged and that went another way.",
+    "retain_unavailable": "Retained messages for a broker that keeps none.",
     "retained_known": "Retained messages that came again or were out of date.",
     "retained_synchronised": "Retained messages learned from a neighbour that joined.",
+    "set_aside": "Messages from links that the broker does not take, kept for inspection.",
     "wills_sent": "Wills sent to neighbours.",
 }
 

@@ -213,6 +213,10 @@ class ClientSession(Session):
         if self.refused:
             self.refuse(ReasonCode.QUOTA_EXCEEDED, "clients-limit")
             return
+        if connect.client_id.startswith(self.node.own_client_ids):
+            # It would take over a session by which the node publishes.
+            self.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "reserved-client-id")
+            return
         self.connect_frame = frame
         self.hold_reading()
         if stop < len(data):
@@ -516,6 +520,7 @@ def _nothing() -> None:
 
 _RETURN_CODES = {
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION,
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ConnectReturnCode.IDENTIFIER_REJECTED,
     ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.QUOTA_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
 }

@@ -33,10 +33,12 @@ from isthmus.node.admin import AdminServer
 from isthmus.node.broker_session import BrokerSession
 from isthmus.node.counters import Counters
 from isthmus.node.host import NodeHost
+from isthmus.node.injector import own_client_id
 from isthmus.node.link_io import LinkChannel
 from isthmus.node.pacing import Pacer
 from isthmus.node.relay import ClientSession
 from isthmus.node.session import SessionStatus
+from isthmus.node.set_aside import SetAside
 from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.upstream import Upstream
 
@@ -67,6 +69,9 @@ class Node:
         self.pending_bytes = 0
         self.own_session_problem = ""
         """Why the broker refuses the node's own sessions, which publish what comes over links."""
+        self.own_client_ids = own_client_id(config.node.id, "")
+        """What the client ids of the node's own sessions begin with; no client's may."""
+        self.set_aside = SetAside(config.node.state_dir)
         self.status_name = "stopped"
         self._max_clients = config.limits.clients
         self._clients: dict[ClientSession, None] = {}
@@ -361,6 +366,8 @@ class Node:
                 "reachable": self.upstream.reachable,
                 "problem": self.upstream.problem or self._own_problem(),
                 "own_session_refused": bool(self.own_session_problem),
+                "own_sessions": sum(i.connected for i in self._host.injectors.values()),
+                "set_aside": self.set_aside.listed(),
             },
             "sessions": {
                 "open": len(clients),

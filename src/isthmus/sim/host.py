@@ -94,6 +94,12 @@ class SimHost:
 
     # ---- the broker, storage, the log ----------------------------------------------------
 
+    def neighbor_joined(self, key: str) -> None:
+        """The broker's side has no session of its own to open here."""
+
+    def neighbor_left(self, key: str) -> None:
+        """Nor to close."""
+
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
         return self._broker.inject(self, message, done)
 
