@@ -2,9 +2,9 @@
 
 from isthmus.sim.check import AlgorithmFailed, check_algorithm
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.generating import generate
 from isthmus.sim.network import Wire
 from isthmus.sim.run import ScheduleFailed, run_schedule
-from isthmus.sim.schedule import generate
 from isthmus.sim.shrink import shrink
 
 __all__ = [

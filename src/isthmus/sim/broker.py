@@ -2,8 +2,13 @@
 
 Subscriptions, retained messages, wills with their delay, sessions that outlive their connection,
 takeover by client id, and QoS as far as it decides what is kept for whom.  A message is delivered
-once to a client, however many of its filters match.  Not modelled: flow control, shared
-subscriptions, packet identifiers, limits.
+once to a client, however many of its filters match.  A message at QoS 2 whose packet identifier has
+not been released is the one that came before ([MQTT-4.3.3-10]).  Not modeled: flow control, shared
+subscriptions, limits.
+
+A broker may be slow (`delay_s`, to be changed at any time: nothing overtakes), may refuse clients
+(`refuses`), and may close a session on certain topics (`poison`).  The node's own session is opened
+again, and a message that has closed it `TRIES` times is set aside.
 
 A broker that **crashes** loses every connection.  If it is `persistent`, sessions and retained
 messages come back with it, as with a broker that writes to disk; the messages that a node had
@@ -21,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from isthmus.exchange.message import Message, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, Connect, Publish, Subscription, Will
-from isthmus.mqtt.reason_codes import ReasonCode
+from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.mqtt.topics import matches
 from isthmus.sim.engine import Engine, Timer
 from isthmus.sim.trace import Trace
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Attached", "BrokerSession", "SimBroker"]
 
 FOR_EVER = 0xFFFF_FFFF
+TRIES = 3
+REOPEN_S = 0.1
 
 
 class Attached(Protocol):
@@ -41,6 +48,7 @@ class Attached(Protocol):
 
     def deliver(self, publish: Publish, session: BrokerSession) -> None: ...
     def taken_over(self) -> None: ...
+    def closed_by_broker(self) -> None: ...
     def broker_lost(self) -> None: ...
 
 
@@ -54,6 +62,8 @@ class BrokerSession:
     connection: Attached | None = None
     will: Will | None = None
     queue: deque[Publish] = field(default_factory=deque)
+    unreleased: set[int] = field(default_factory=set)
+    """Packet identifiers of messages at QoS 2 from the client."""
     expiry: Timer | None = None
     will_timer: Timer | None = None
 
@@ -63,6 +73,9 @@ class _Injected:
     host: SimHost
     message: Message
     done: Callable[[], None] | None
+    tries: int = 0
+    taken: bool = False
+    """The broker has it; its acknowledgement is under way."""
 
 
 class SimBroker:
@@ -87,10 +100,38 @@ class SimBroker:
         self.retained: dict[str, Publish] = {}
         self.injected: Counter[bytes] = Counter()
         """How often each payload came from the fabric."""
+        self.published: Counter[bytes] = Counter()
+        """How often each payload was published here, by whomever."""
+        self.refuses: set[str] = set()
+        """Clients that may not connect."""
+        self.poison: set[str] = set()
+        """Topics on which it closes the session."""
+        self.set_aside: list[bytes] = []
+        self._to_s = self._from_s = 0.0
+        self._session = 0
+        """Which session of the node's it is."""
+        self._reopening = False
         self._engine = engine
         self._trace = trace
         self._life = 0
         self._unacknowledged: deque[_Injected] = deque()
+
+    # ---- time ----------------------------------------------------------------------------
+
+    def arrives(self, callback: Callable[[], None]) -> None:
+        """What is sent to the broker now is there then, after what was sent before."""
+        self._to_s = max(self._to_s, self._engine.now_s + self.delay_s)
+        self._engine.call_at(self._to_s, callback)
+
+    def answers(self, callback: Callable[[], None]) -> None:
+        """The same for what the broker sends."""
+        self._from_s = max(self._from_s, self._engine.now_s + self.delay_s)
+        self._engine.call_at(self._from_s, callback)
+
+    @property
+    def busy_until_s(self) -> float:
+        """When everything under way to it or from it is there."""
+        return max(self._to_s, self._from_s)
 
     # ---- from the fabric -----------------------------------------------------------------
 
@@ -101,25 +142,36 @@ class SimBroker:
                     done()
                 return False
             life = self._life
-            self._engine.call_later(
-                self.delay_s, lambda: self._injected(message) if life == self._life else None
-            )
+            self.arrives(lambda: self._inject_plain(message) if life == self._life else None)
             if done is not None:
                 done()
             return True
         entry = _Injected(host, message, done)
         self._unacknowledged.append(entry)
-        if self.up:
+        if self.up and not self._reopening:
             self._send(entry)
         return True
 
+    def _inject_plain(self, message: Message) -> None:
+        if message.topic.decode() in self.poison:
+            self._close_session()
+        else:
+            self._injected(message)
+
     def _send(self, entry: _Injected) -> None:
-        life = self._life
+        life, session = self._life, self._session
 
         def arrives() -> None:
-            if life == self._life and self.up and entry.host.alive:
-                self._injected(entry.message)
-                self._engine.call_later(self.delay_s, acknowledged)
+            if (life, session) != (self._life, self._session) or not self.up:
+                return  # it will be sent again
+            if not entry.host.alive:
+                return
+            if entry.message.topic.decode() in self.poison:
+                self._close_on(entry)
+                return
+            entry.taken = True
+            self._injected(entry.message)
+            self.answers(acknowledged)
 
         def acknowledged() -> None:
             if life == self._life and self.up and entry in self._unacknowledged:
@@ -128,7 +180,34 @@ class SimBroker:
                     self._engine.activity()
                     entry.done()
 
-        self._engine.call_later(self.delay_s, arrives)
+        self.arrives(arrives)
+
+    def _close_on(self, entry: _Injected) -> None:
+        entry.tries += 1
+        if entry.tries >= TRIES:
+            self._unacknowledged.remove(entry)
+            self.set_aside.append(entry.message.payload)
+            if entry.done is not None:
+                self.answers(lambda: entry.done() if entry.done and entry.host.alive else None)
+        self._close_session()
+
+    def _close_session(self) -> None:
+        """The node's session is closed; it is opened again, and what was not taken sent again."""
+        self._session += 1
+        self._reopening = True
+        session, life = self._session, self._life
+
+        def again() -> None:
+            self._engine.activity()
+            if (session, life) == (self._session, self._life) and self.up:
+                self._reopening = False
+                for entry in self._unacknowledged:
+                    if not entry.taken:
+                        self._send(entry)
+
+        self._engine.activity()
+        self.answers(lambda: None)
+        self._engine.call_at(self._from_s + REOPEN_S, again)
 
     def _injected(self, message: Message) -> None:
         self._engine.activity()
@@ -145,6 +224,25 @@ class SimBroker:
 
     # ---- publishing ----------------------------------------------------------------------
 
+    def client_published(self, connection: Attached, publish: Publish) -> bool:
+        """A client's PUBLISH came; False if that ends its connection."""
+        session = self.sessions.get(connection.client_id)
+        if publish.topic in self.poison:
+            self.ended(connection, clean=False)
+            connection.closed_by_broker()
+            return False
+        if publish.qos == 2 and session is not None and publish.packet_id:
+            if publish.packet_id in session.unreleased:
+                return True
+            session.unreleased.add(publish.packet_id)
+        self.publish(publish)
+        return True
+
+    def released(self, connection: Attached, packet_id: int) -> None:
+        """A client's PUBREL came."""
+        if (session := self.sessions.get(connection.client_id)) is not None:
+            session.unreleased.discard(packet_id)
+
     def publish(self, publish: Publish) -> None:
         if self._trace.on:
             self._trace.note(
@@ -155,6 +253,7 @@ class SimBroker:
                 qos=publish.qos,
                 retain=publish.retain,
             )
+        self.published[publish.payload] += 1
         if publish.retain:
             if publish.payload:
                 self.retained[publish.topic] = publish
@@ -183,6 +282,11 @@ class SimBroker:
 
     def connect(self, connection: Attached, connect: Connect) -> ConnAck:
         level5 = connect.protocol_level == 5
+        if connect.client_id in self.refuses:
+            return ConnAck(
+                False,
+                ReasonCode.NOT_AUTHORIZED if level5 else ConnectReturnCode.NOT_AUTHORIZED,
+            )
         expiry_s = connect.properties.session_expiry_interval or 0
         if not level5:
             expiry_s = 0 if connect.clean_start else FOR_EVER
@@ -296,7 +400,7 @@ class SimBroker:
     # ---- life ----------------------------------------------------------------------------
 
     def crash(self) -> None:
-        self.up = False
+        self.up = self._reopening = False
         self._life += 1
         attached = [s.connection for s in self.sessions.values() if s.connection is not None]
         for session in list(self.sessions.values()):
@@ -324,4 +428,5 @@ class SimBroker:
                     session.expiry_s, partial(self._expire, session)
                 )
         for entry in self._unacknowledged:
+            entry.taken = False
             self._send(entry)

@@ -26,10 +26,11 @@ from dataclasses import dataclass, field
 
 from isthmus.exchange.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
+from isthmus.sim.generating import generate
 from isthmus.sim.invariants import check_at_rest
 from isthmus.sim.run import run_schedule
 from isthmus.sim.scenarios import SCENARIOS, Stage
-from isthmus.sim.schedule import PROFILES, generate
+from isthmus.sim.schedule import PROFILES
 
 __all__ = ["TOPOLOGIES", "AlgorithmFailed", "check_algorithm", "check_scenario"]
 

@@ -2,8 +2,9 @@
 
 A client's packets take `delay_s` to the node and the broker's delay from there, and back.  The
 exchange is shown real packets at the client's protocol level, in the order in which the node's
-relay shows them: `client_opened` and CONNECT when the client's CONNECT is there, the broker's
-answers when they come back, DISCONNECT before the end.
+relay shows them: `client_opened`, CONNECT and CONNACK when the broker has accepted the client, its
+answers when they come back, DISCONNECT before the end.  What comes before the CONNACK waits for it,
+and of a client that is refused the exchange never hears.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.message import from_publish
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
+    ConnAck,
     Connect,
     Disconnect,
     Publish,
@@ -26,6 +28,7 @@ from isthmus.mqtt.packets import (
     Unsubscribe,
 )
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from isthmus.sim.broker import BrokerSession
@@ -51,9 +54,11 @@ class ClientConnection:
         """The node has closed both sessions of the pair."""
         self._broker_over = False
         """The broker takes nothing more from this connection."""
+        self._admitted = False
+        """The broker's CONNACK has come, and says yes."""
         self._held = 0
         self._waiting: deque[Callable[[], None]] = deque()
-        self._to_node(lambda: self._connect_arrives(connect))
+        self._engine.call_later(client.delay_s, lambda: self._connect_arrives(connect))
 
     # ---- hops ----------------------------------------------------------------------------
 
@@ -64,7 +69,7 @@ class ClientConnection:
             self._engine.activity()
             if self._over:
                 return
-            if self._held or self._waiting:
+            if not self._admitted or self._held or self._waiting:
                 self._waiting.append(arrives)
             else:
                 arrives()
@@ -79,21 +84,21 @@ class ClientConnection:
             if not self._broker_over:
                 arrives()
 
-        self._engine.call_later(self._node.broker.delay_s, there)
+        self._node.broker.arrives(there)
 
     def _from_broker(self, arrives: Callable[[], None]) -> None:
-        self._after(self._node.broker.delay_s, arrives)
+        self._node.broker.answers(self._unless_over(arrives))
 
     def _to_client(self, arrives: Callable[[], None]) -> None:
-        self._after(self.client.delay_s, arrives)
+        self._engine.call_later(self.client.delay_s, self._unless_over(arrives))
 
-    def _after(self, delay_s: float, arrives: Callable[[], None]) -> None:
+    def _unless_over(self, arrives: Callable[[], None]) -> Callable[[], None]:
         def there() -> None:
             self._engine.activity()
             if not self._over:
                 arrives()
 
-        self._engine.call_later(delay_s, there)
+        return there
 
     def _shown(self, packet_type: PacketType, frame: bytes) -> bool:
         assert self._host is not None
@@ -109,29 +114,49 @@ class ClientConnection:
 
     def _connect_arrives(self, connect: Connect) -> None:
         node = self._node
+        self._engine.activity()
+        if self._over:
+            return
         if node.host is None or not node.broker.up:
             self._end()
             return
         self._host = node.host
         node.attached[self] = None
-        self._pair = self._host.exchange.client_opened(self.client_id)
-        self._shown(PacketType.CONNECT, encode(connect, self._level))
 
         def at_broker() -> None:
             connack = node.broker.connect(self, connect)
-            frame = encode(connack, self._level)
-            self._from_broker(lambda: back(frame))
-            node.broker.connected(self.client_id)
+            self._from_broker(lambda: back(connack))
+            if connack.reason_code == 0:
+                node.broker.connected(self.client_id)
+            else:
+                self._broker_over = True
 
-        def back(frame: bytes) -> None:
-            self._answered(PacketType.CONNACK, frame)
-            self._to_client(at_client)
+        def back(connack: ConnAck) -> None:
+            if connack.reason_code:
+                self._engine.call_later(self.client.delay_s, lambda: self.client.refused(self))
+                self._end()
+                return
+            self._admit(connect, connack)
+            self._to_client(lambda: at_client(connack))
 
-        def at_client() -> None:
+        def at_client(connack: ConnAck) -> None:
             self.accepted = True
-            self.client.accepted(self)
+            self.client.accepted(self, session_present=connack.session_present)
 
         self._to_broker(at_broker)
+
+    def _admit(self, connect: Connect, connack: ConnAck) -> None:
+        """The exchange hears of the client, and of what it has sent meanwhile."""
+        assert self._host is not None
+        self._pair = self._host.exchange.client_opened(self.client_id)
+        self._shown(PacketType.CONNECT, encode(connect, self._level))
+        self._answered(PacketType.CONNACK, encode(connack, self._level))
+        self._admitted = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and not self._held and not self._over:
+            self._waiting.popleft()()
 
     def subscribe(self, packet: Subscribe) -> None:
         def at_node() -> None:
@@ -179,12 +204,24 @@ class ClientConnection:
             self._to_fabric(exchange, packet, frame)
 
         def at_broker() -> None:
-            self._node.broker.publish(packet)
-            if packet.qos:
-                self._after(
-                    self._node.broker.delay_s + self.client.delay_s,
-                    lambda: self.client.acknowledged.append(packet.payload),
-                )
+            if self._node.broker.client_published(self, packet) and packet.qos:
+                answered = self.client.received_by_broker
+                self._from_broker(lambda: self._to_client(lambda: answered(self, packet)))
+
+        self._to_node(at_node)
+
+    def release(self, packet_id: int) -> None:
+        """PUBREL, of a message at QoS 2."""
+
+        def at_node() -> None:
+            assert self._pair is not None
+            self._pair.unreleased.discard(packet_id)
+            self._to_broker(at_broker)
+
+        def at_broker() -> None:
+            self._node.broker.released(self, packet_id)
+            completed = self.client.completed
+            self._from_broker(lambda: self._to_client(lambda: completed(packet_id)))
 
         self._to_node(at_node)
 
@@ -192,11 +229,38 @@ class ClientConnection:
         """As the node's relay does: plain messages go the short way, unrouted ones nowhere."""
         topic = packet.topic.encode()
         route = exchange.client_routes[topic]
-        if route.neighbors and not packet.qos and not packet.retain:
+        if (
+            route.neighbors
+            and not packet.qos
+            and not packet.retain
+            and packet.properties == NO_PROPERTIES
+        ):
             exchange.publish_plain(topic, packet.payload, route)
         elif route.neighbors or packet.retain or (packet.qos and exchange.recovery.active):
-            message = from_publish(frame, self._level, topic, self._node.name, self._engine.now_s)
+            assert self._pair is not None
+            if packet.qos == 2:
+                if packet.packet_id in self._pair.unreleased:
+                    return  # sent again, and passed on before [MQTT-4.3.3-10]
+                self._pair.unreleased.add(packet.packet_id)
+            node_id, now_s = self._node.node_id, self._engine.now_s
+            message = from_publish(frame, self._level, topic, node_id, now_s)
             exchange.client_publish(message, self._hold)
+
+    def flood(self, packet: Publish, count: int) -> None:
+        """The same message many times over, to the fabric alone: cheap, for what grows."""
+
+        def at_node() -> None:
+            assert self._host is not None
+            exchange = self._host.exchange
+            frame, topic = encode(packet, self._level), packet.topic.encode()
+            if not exchange.client_routes[topic].neighbors:
+                return
+            node_id, now_s = self._node.node_id, self._engine.now_s
+            for _ in range(count):
+                message = from_publish(frame, self._level, topic, node_id, now_s)
+                exchange.client_publish(message, lambda: lambda: None)
+
+        self._to_node(at_node)
 
     def disconnect(self) -> None:
         def at_node() -> None:
@@ -218,7 +282,12 @@ class ClientConnection:
                 return
             self.client.take(publish)
 
-        self._engine.call_later(self._node.broker.delay_s + self.client.delay_s, there)
+        to_client = self.client.delay_s
+        self._node.broker.answers(lambda: self._later(to_client, there))
+
+    def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._engine.activity()
+        self._engine.call_later(delay_s, callback)
 
     # ---- back-pressure -------------------------------------------------------------------
 
@@ -227,8 +296,7 @@ class ClientConnection:
 
         def release() -> None:
             self._held -= 1
-            while self._waiting and not self._held and not self._over:
-                self._waiting.popleft()()
+            self._go_on()
 
         return release
 
@@ -264,10 +332,9 @@ class ClientConnection:
         self._to_broker(lambda: self._broker_ended(clean=False))
         self._engine.call_later(self.client.delay_s, lambda: self.client.lost(self))
 
-    def taken_over(self) -> None:
+    def closed_by_broker(self) -> None:
+        """The broker takes the client id over, closes on a topic, or is gone."""
         self._broker_over = True
         self._from_broker(self._end)
 
-    def broker_lost(self) -> None:
-        self._broker_over = True
-        self._from_broker(self._end)
+    taken_over = broker_lost = closed_by_broker

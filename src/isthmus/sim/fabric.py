@@ -89,8 +89,9 @@ class SimFabric:
         broker_level: int = 5,
         broker_delay_s: float = 0.001,
         clock_ahead_ms: int = 0,
+        node_id: str = "",
     ) -> SimNode:
-        """A node with its broker, running."""
+        """A node with its broker, running; `name` is its machine's, `node_id` its own if given."""
         broker = SimBroker(
             name,
             self.engine,
@@ -100,7 +101,12 @@ class SimFabric:
             persistent=persistent_broker,
         )
         node = SimNode(
-            self, name, broker=broker, state_dir=state_dir, clock_ahead_ms=clock_ahead_ms
+            self,
+            name,
+            broker=broker,
+            state_dir=state_dir,
+            clock_ahead_ms=clock_ahead_ms,
+            node_id=node_id,
         )
         self.nodes[name] = node
         node.start()
@@ -129,7 +135,7 @@ class SimFabric:
         a.peers[b.address] = (sessions, qos)
         if a.running:
             a.exchange.add_peer(b.address, sessions, qos)
-        if b.running and a.name in b.exchange.links.removed:
+        if b.running and a.node_id in b.exchange.links.removed:
             b.peers[a.address] = (sessions, qos)
             b.exchange.add_peer(a.address, sessions, qos)
 
@@ -139,6 +145,17 @@ class SimFabric:
         for one, other in ((a, b), (b, a)):
             if one.peers.pop(other.address, None) is not None and one.running:
                 one.exchange.remove_peer(other.address)
+
+    def remove(self, node: SimNode) -> None:
+        """A node that is down is taken away for good, machine and all."""
+        if node.running:
+            raise RuntimeError(f"node {node.name} is running")
+        del self.nodes[node.name]
+        self.network.off.discard(node.name)
+
+    def called(self, node_id: str) -> SimNode | None:
+        """The node that calls itself `node_id`."""
+        return next((node for node in self.nodes.values() if node.node_id == node_id), None)
 
     def wanted_links(self) -> set[tuple[str, str]]:
         """The links that the configurations ask for, each once."""
@@ -150,8 +167,8 @@ class SimFabric:
 
     # ---- faults --------------------------------------------------------------------------
 
-    def crash(self, node: SimNode, *, silent: bool = False) -> None:
-        node.crash(silent=silent)
+    def crash(self, node: SimNode, *, silent: bool = False, torn: bool = False) -> None:
+        node.crash(silent=silent, torn=torn)
 
     def restart(self, node: SimNode) -> None:
         node.start()
@@ -214,6 +231,8 @@ class SimFabric:
             # Every lost neighbour is noticed, and every one that can be reached is reached.
             settings = self.link_settings
             delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
+            delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
+            self.engine.run_until(max(n.broker.busy_until_s for n in self.nodes.values()))
             noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
             self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             if not self._all_up():
@@ -243,10 +262,10 @@ class SimFabric:
                 if peer.link is None or peer.link.status is not LinkStatus.UP:
                     return False
             for link in links:
-                other = self.nodes[link.info.peer]
-                if link.status is not LinkStatus.UP or other.host is None:
+                other = self.called(link.info.peer)
+                if link.status is not LinkStatus.UP or other is None or other.host is None:
                     return False
-                back = other.host.exchange.links.links.get(node.name)
+                back = other.host.exchange.links.links.get(node.node_id)
                 if back is None or back.status is not LinkStatus.UP:
                     return False
         return True
@@ -275,10 +294,11 @@ class SimFabric:
             self._published(node, packet)
 
     def active_links(self) -> dict[str, set[str]]:
-        """For each running node, the neighbours that its algorithm has a session with."""
+        """For each running node, the neighbors that its algorithm has a session with."""
+        machines = {node.node_id: name for name, node in self.nodes.items()}
         return {
             name: {
-                link.info.peer
+                machines.get(link.info.peer, link.info.peer)
                 for link in node.host.exchange.links
                 if link.active and link.status is LinkStatus.UP
             }

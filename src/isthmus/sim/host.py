@@ -1,19 +1,20 @@
 """The exchange's surroundings in the simulator: one object per life of a node.
 
 When the life ends, by a stop or a crash, its timers never fire and nothing it asked for is
-answered; the next life is another `SimHost` with the same storage.
+answered; the next life is another `SimHost` with the same disk.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
 from isthmus.exchange.message import Message
 from isthmus.sim.broker import SimBroker
+from isthmus.sim.disk import Disk
 from isthmus.sim.engine import Engine
 from isthmus.sim.network import Network
 from isthmus.sim.trace import Trace
@@ -38,17 +39,18 @@ class SimHost:
         network: Network,
         broker: SimBroker,
         trace: Trace,
-        storage: MutableMapping[str, bytes] | None,
-        clock_ahead_ms: int,
+        disk: Disk | None,
+        clock_ahead_ms: Callable[[], int],
     ) -> None:
         self.name = name
+        """Of its machine; what the node calls itself is its exchange's."""
         self.alive = True
         self.random: random.Random = engine.random_for(f"{name}/{life}")
         self._engine = engine
         self._network = network
         self._broker = broker
         self._trace = trace
-        self._storage = storage
+        self._disk = disk
         self._clock_ahead_ms = clock_ahead_ms
         self._woken = False
 
@@ -58,7 +60,7 @@ class SimHost:
         return self._engine.now_s
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + self._clock_ahead_ms + int(self._engine.now_s * 1000)
+        return EPOCH_MS + self._clock_ahead_ms() + int(self._engine.now_s * 1000)
 
     def token_bytes(self, size: int) -> bytes:
         return self.random.randbytes(size)
@@ -108,20 +110,22 @@ class SimHost:
 
     @property
     def keeps_state(self) -> bool:
-        return self._storage is not None
+        return self._disk is not None
 
     def load_state(self, name: str) -> bytes | None:
-        return None if self._storage is None else self._storage.get(name)
+        return None if self._disk is None else self._disk.load(name)
 
     def save_state(self, name: str, state: bytes) -> None:
-        if self._storage is not None:
-            self._storage[name] = state
+        if self._disk is not None:
+            self._disk.save(name, state, self._engine.now_s)
 
     def append_state(self, name: str, more: bytes) -> None:
-        if self._storage is not None:
-            self._storage[name] = self._storage.get(name, b"") + more
+        if self._disk is not None:
+            self._disk.append(name, more, self._engine.now_s)
 
     def log(self, level: str, event: str, **fields: object) -> None:
+        if event.endswith("let go"):
+            self._trace.let_go(self.name, str(fields["neighbor"]))
         if event == "bad bytes on a link":
             self._trace.accuse(self.name, fields)
         self._trace.note(self.name, f"{level}: {event}", **fields)

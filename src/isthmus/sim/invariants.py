@@ -123,7 +123,9 @@ def check_local_interest(fabric: SimFabric) -> None:
 
 def _kept_for_absent(node: SimNode) -> set[str]:
     """What absent clients were granted and nothing can have made the node forget."""
-    kept = set()
+    kept: set[str] = set()
+    if node.flipped:
+        return kept
     for client in node.clients.values():
         session = node.broker.sessions.get(client.client_id)
         if session is None or session.connection is not None or not session.expiry_s:
@@ -158,8 +160,9 @@ def check_inter_subscriptions(fabric: SimFabric) -> None:
             assert isinstance(algorithm, SubscriptionFlooding)
             wanted += algorithm.local_filters
         expected = largest(wanted)
-        announced = set(here.algorithm.announced_to(here.links.links[other].info))
-        received = set(there.algorithm.received_from(there.links.links[name].info))
+        ids = fabric.nodes[name].node_id, fabric.nodes[other].node_id
+        announced = set(here.algorithm.announced_to(here.links.links[ids[1]].info))
+        received = set(there.algorithm.received_from(there.links.links[ids[0]].info))
         if announced != expected or received != expected:
             raise Violation(
                 f"inter-subscriptions of {name} on {other}: the definition gives "

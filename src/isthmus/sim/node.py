@@ -11,6 +11,7 @@ from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.client import SimClient
 from isthmus.sim.client_connection import ClientConnection
+from isthmus.sim.disk import Disk
 from isthmus.sim.host import SimHost
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ class SimNode:
         broker: SimBroker,
         state_dir: bool,
         clock_ahead_ms: int,
+        node_id: str = "",
     ) -> None:
         self.fabric = fabric
         self.engine = fabric.engine
         self.name = name
+        """Of its machine, and so of its address."""
+        self.node_id = node_id or name
+        """What it calls itself; the same as another's, or another one than before, by mistake."""
         self.broker = broker
         self.state_dir = state_dir
-        self.storage: dict[str, bytes] = {}
+        self.disk = Disk()
+        self.flipped = False
+        """A bit of its files has flipped."""
         self.peers: dict[str, tuple[int | None, int | None]] = {}
         """What its configuration says: addresses, with sessions and QoS."""
         self.host: SimHost | None = None
@@ -44,8 +51,9 @@ class SimNode:
         self.clients: dict[str, SimClient] = {}
         self.ended_s: list[float] = []
         """When its lives ended."""
-        self._clock_ahead_ms = clock_ahead_ms
+        self.clock_ahead_ms = clock_ahead_ms
         self._lives = 0
+        self._given_up = 0
 
     def __repr__(self) -> str:
         return f"<node {self.name}>"
@@ -81,11 +89,11 @@ class SimNode:
             network=fabric.network,
             broker=self.broker,
             trace=fabric.trace,
-            storage=self.storage if self.state_dir else None,
-            clock_ahead_ms=self._clock_ahead_ms,
+            disk=self.disk if self.state_dir else None,
+            clock_ahead_ms=lambda: self.clock_ahead_ms,
         )
         settings = ExchangeSettings(
-            self.name, fabric.algorithm_name, fabric.options, fabric.link_settings
+            self.node_id, fabric.algorithm_name, fabric.options, fabric.link_settings
         )
         self.host = host
         host.exchange = Exchange(host, settings, fabric.factory)
@@ -106,15 +114,39 @@ class SimNode:
         host.exchange.flush()
         self._end(host, silent=False)
 
-    def crash(self, *, silent: bool = False) -> None:
-        """kill -9; `silent` if its machine goes too, so that nobody is told."""
+    def crash(self, *, silent: bool = False, torn: bool = False) -> None:
+        """kill -9; `silent` if its machine goes too, so that nobody is told; `torn` in a write."""
         if self.host is None:
             return
         self.fabric.trace.note(self.name, "crash", silent=silent)
         self._end(self.host, silent=silent)
+        if torn:
+            rng = self.engine.random_for(f"{self.name}/{self._lives}/disk")
+            suffered = self.disk.torn(rng, self.engine.now_s)
+            self.fabric.trace.note(self.name, "torn", files=suffered)
+
+    def flip(self) -> None:
+        """A bit of one of its files flips."""
+        name = self.disk.flip(self.engine.random_for(f"{self.name}/{self._lives}/flip"))
+        self.flipped = self.flipped or bool(name)
+        self.fabric.trace.note(self.name, "bit flip", file=name)
+
+    def rename(self, node_id: str) -> None:
+        """Another node, which has no state, stands at this address from its next start on."""
+        if self.host is not None:
+            raise RuntimeError(f"node {self.name} is running")
+        self.node_id = node_id
+        self.disk = Disk()
+
+    @property
+    def given_up(self) -> int:
+        """Messages that its lives have counted as given up."""
+        now = self.host.exchange.counters["given_up"] if self.host is not None else 0
+        return self._given_up + now
 
     def _end(self, host: SimHost, *, silent: bool) -> None:
         host.alive = False
+        self._given_up += host.exchange.counters["given_up"]
         self.ended_s.append(self.engine.now_s)
         self.host = None
         self.broker.node_gone(host)
@@ -124,11 +156,12 @@ class SimNode:
             connection.node_lost()
         self.engine.activity()
 
-    def client(self, client_id: str, **options: Any) -> SimClient:
+    def client(self, client_id: str, *, connect: bool = True, **options: Any) -> SimClient:
         """A client of this node, connecting; options are those of `SimClient`."""
         client = SimClient(self, client_id, **options)
         self.clients[client_id] = client
-        client.connect()
+        if connect:
+            client.connect()
         return client
 
     def published(self, packet: Publish) -> None:

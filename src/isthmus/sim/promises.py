@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from isthmus.exchange.retention import JOURNAL_S
+from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
@@ -18,6 +20,17 @@ from isthmus.sim.schedule import STEADY, TOPICS, Schedule
 __all__ = ["Message", "Promises"]
 
 NEVER_S = -1e9
+SETTLED_S = 2.0
+"""Before a neighbor is let go, a message that is published may or may not be for it any more."""
+BOUND_MS = 3_600_000
+"""How far clocks may be wrong for retained messages to be the newest everywhere."""
+
+COMPLETE = (*STEADY, "double", "expiry", "renamed", "duplicates", "clocks", "brokers", "clients")
+"""Profiles in which messages at QoS 1 and 2 are not lost, but for what `_may_miss` says."""
+ONCE = (*STEADY, "expiry", "duplicates", "clocks", "brokers", "clients")
+"""Profiles in which no node that has clients ends, so nothing comes twice."""
+ONCE_AT_THE_STEADY = ("double", "outlast", "renamed")
+"""Profiles in which nothing comes twice to clients of nodes that do not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,10 @@ class Message:
     topic: str
     qos: int
     retain: bool
+    order: int = 0
+    expiry_s: int | None = None
+    links: frozenset[tuple[str, str]] = frozenset()
+    """`outlast`: which node had which neighbor just then, also if the link between was cut."""
 
 
 @dataclass(slots=True)
@@ -43,25 +60,69 @@ class Promises:
     messages: dict[bytes, Message] = field(default_factory=dict)
     ends_s: list[float] = field(default_factory=list)
     """When nodes and brokers ended."""
-    retained_s: list[float] = field(default_factory=list)
-    """When retained messages were published."""
+    retained: list[tuple[float, str, int]] = field(default_factory=list)
+    """Retained messages and deletions: when, on which topic, after how many other messages."""
+    refused: dict[str, SimClient] = field(default_factory=dict)
+    """Clients that their brokers refuse."""
+    forbidden: set[bytes] = field(default_factory=set)
+    """What those have said."""
+    renamed: set[str] = field(default_factory=set)
+    duplicated: set[str] = field(default_factory=set)
+    clocks_ms: list[int] = field(default_factory=list)
+    """How wrong clocks have been."""
 
     def publish(
-        self, client: SimClient, topic: str, payload: str, *, qos: int = 0, retain: bool = False
+        self,
+        client: SimClient,
+        topic: str,
+        payload: str,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        expiry_s: int | None = None,
     ) -> bool:
         """False if the client is not connected."""
-        if not client.publish(topic, payload.encode(), qos=qos, retain=retain):
+        if not client.publish(topic, payload.encode(), qos=qos, retain=retain, expiry_s=expiry_s):
             return False
         if retain:
-            self.retained_s.append(self.fabric.now_s)
+            self.retained.append((self.fabric.now_s, topic, len(self.messages)))
         if payload:
             self.messages[payload.encode()] = Message(
-                self.fabric.now_s, client.node.name, client.client_id, topic, qos, retain
+                self.fabric.now_s,
+                client.node.name,
+                client.client_id,
+                topic,
+                qos,
+                retain,
+                len(self.messages),
+                expiry_s,
+                self._links() if self.schedule.profile == "outlast" else frozenset(),
             )
         return True
 
+    def barge(self, client_id: str, packet: Publish) -> None:
+        """A client that may not connect sends CONNECT and PUBLISH in one write."""
+        client = self.refused[client_id]
+        self.forbidden.add(packet.payload)
+        if client.will is not None:
+            self.forbidden.add(client.will.payload)
+        client.connect_and_publish(packet)
+
+    def _links(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (name, link.info.peer)
+            for name, node in self.fabric.nodes.items()
+            if node.host is not None
+            for link in node.host.exchange.links
+            if link.active
+        )
+
     def retained_converges(self) -> bool:
         """Not asked of nodes and brokers that forget, nor of a journal that was not written yet."""
+        if self.renamed or any(node.flipped for node in self.fabric.nodes.values()):
+            return False
+        if self._clocks_too_wrong():
+            return False
         if not self.ends_s:
             return True
         return all(
@@ -69,8 +130,11 @@ class Promises:
         ) and not any(
             retained_s <= end_s < retained_s + 2 * JOURNAL_S
             for end_s in self.ends_s
-            for retained_s in self.retained_s
+            for retained_s, _, _ in self.retained
         )
+
+    def _clocks_too_wrong(self) -> bool:
+        return any(abs(ahead_ms) >= BOUND_MS for ahead_ms in self.clocks_ms)
 
     def _matching(self, topic: str, node: str) -> list[SimClient]:
         """The connected clients that want `topic`, wherever they are connected with `node`."""
@@ -101,11 +165,13 @@ class Promises:
         }
 
     def check_complete(self) -> None:
+        if self.schedule.profile not in COMPLETE:
+            return
         for payload, message in self.messages.items():
             if message.qos == 0:
                 continue
             for client in self._matching(message.topic, message.node):
-                if payload not in client.payloads():
+                if payload not in client.payloads() and not self._may_miss(message, client):
                     raise Violation(
                         f"{payload.decode()} ({message}) never reached {client.client_id} "
                         f"at {client.node.name}"
@@ -113,19 +179,86 @@ class Promises:
         for client in self.clients.values():
             self._check_order(client)
 
+    def _may_miss(self, message: Message, client: SimClient) -> bool:
+        if message.expiry_s is not None:
+            return True
+        if message.topic in client.node.broker.poison:
+            return True
+        if message.retain and self.ends_s and self._superseded(message):
+            return True
+        way = self._way(message.node, client.node.name)
+        return not (self.renamed | self.duplicated).isdisjoint(way)
+
+    def _superseded(self, message: Message) -> bool:
+        """Whether another retained message of the topic is newer: that one is what must arrive."""
+        return any(
+            topic == message.topic and number > message.order for _, topic, number in self.retained
+        )
+
+    def _way(self, one: str, other: str) -> list[str]:
+        """The nodes from `one` to `other` in the tree that the schedule began with."""
+        around: dict[str, list[str]] = {}
+        for a, b in self.schedule.links:
+            around.setdefault(a, []).append(b)
+            around.setdefault(b, []).append(a)
+        ways = {one: [one]}
+        todo = [one]
+        while todo:
+            here = todo.pop()
+            for there in around.get(here, ()):
+                if there not in ways:
+                    ways[there] = [*ways[here], there]
+                    todo.append(there)
+        return ways[other]
+
+    def check_counted(self) -> None:
+        """What was lost because a neighbor was given up is counted as given up."""
+        if self.schedule.profile != "outlast":
+            return
+        lost = {
+            payload
+            for payload, message in self.messages.items()
+            if message.qos
+            for client in self._matching(message.topic, message.node)
+            if payload not in client.payloads() and self._was_for(message, client)
+        }
+        counted = sum(node.given_up for node in self.fabric.nodes.values())
+        if len(lost) > counted:
+            names = sorted(payload.decode() for payload in lost)
+            raise Violation(f"{len(lost)} messages are lost and {counted} given up: {names}")
+
+    def _was_for(self, message: Message, client: SimClient) -> bool:
+        """Whether every node on the way had the next one as its neighbor, and none ended."""
+        way = self._way(message.node, client.node.name)
+        until_s = message.at_s + SETTLED_S
+        return (
+            all(pair in message.links for pair in pairwise(way))
+            and not any(
+                message.at_s <= at_s <= until_s and {one, other} <= set(way)
+                for at_s, one, other in self.fabric.trace.departures
+            )
+            and not any(self.fabric.nodes[name].ended_s for name in way)
+        )
+
+    def check_refused(self) -> None:
+        """Nothing of a client that its broker refuses is at any broker."""
+        for name, node in self.fabric.nodes.items():
+            if found := self.forbidden & node.broker.published.keys():
+                raise Violation(f"of clients that may not connect, {sorted(found)} reached {name}")
+        for client in self.refused.values():
+            if client.connected or client.received:
+                raise Violation(f"{client.client_id} may not connect, and did")
+
     def _check_order(self, client: SimClient) -> None:
-        seen: dict[tuple[str, str, int], int] = {}
+        seen: dict[tuple[str, str, int], Message] = {}
         for payload in client.payloads():
             message = self.messages.get(payload)
-            if message is None or message.qos == 0:
+            if message is None or message.qos == 0 or message.retain:
                 continue
-            number = int(payload[1:])
             key = (message.publisher, message.topic, message.qos)
-            if number < seen.get(key, -1):
-                raise Violation(
-                    f"{client.client_id} got m{seen[key]} before {payload.decode()} of {key}"
-                )
-            seen[key] = number
+            if key in seen and message.order < seen[key].order:
+                raise Violation(f"{client.client_id} got {seen[key]} before {payload!r} of {key}")
+            seen[key] = message
 
     def check_probes(self) -> None:
         """A message from every node on every topic."""
@@ -181,14 +314,15 @@ class Promises:
                 raise Violation(f"{will} should reach {expected} and reached {got}")
 
     def check_at_most_once(self) -> None:
-        steady = self.schedule.profile in STEADY  # nodes that have clients do not end
-        last_end_s = NEVER_S if steady else max(self.ends_s, default=NEVER_S)
         for client in self.clients.values():
+            last_end_s = self._last_end_s(client)
             live = Counter(each.payload for each in client.received if not each.retain)
             for payload, count in live.items():
-                if count < 2 or not payload:
+                if count < 2 or not payload or payload == b"flood":
                     continue
                 message = self.messages.get(payload)
+                if message is not None and message.retain and self._clocks_too_wrong():
+                    continue  # what is stamped anew is news
                 excused = last_end_s > NEVER_S and (
                     message is None
                     or ((message.qos or message.retain) and message.at_s <= last_end_s)
@@ -198,3 +332,11 @@ class Promises:
                         f"{client.client_id} at {client.node.name} got {payload!r} "
                         f"({message}) {count} times"
                     )
+
+    def _last_end_s(self, client: SimClient) -> float:
+        """Until when something may come twice to `client`."""
+        if self.schedule.profile in ONCE:
+            return NEVER_S
+        if self.schedule.profile in ONCE_AT_THE_STEADY:
+            return max(client.node.ended_s, default=NEVER_S)
+        return max(self.ends_s, default=NEVER_S)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from isthmus.sim.generating import generate
 from isthmus.sim.run import ScheduleFailed, run_schedule
-from isthmus.sim.schedule import PROFILES, generate
+from isthmus.sim.schedule import EVERY_PROFILE
 from isthmus.sim.shrink import shrink
 
 __all__ = ["main"]
@@ -18,7 +19,7 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m isthmus.sim.replay", description=__doc__)
     parser.add_argument("--algorithm", default="sf")
-    parser.add_argument("--profile", choices=PROFILES, help="default: the seed chooses")
+    parser.add_argument("--profile", choices=EVERY_PROFILE, help="default: the seed chooses")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--shrink", action="store_true")
     given = parser.parse_args(arguments)

@@ -6,9 +6,17 @@ from dataclasses import replace
 
 from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.run import ScheduleFailed, run_schedule
-from isthmus.sim.schedule import Schedule
+from isthmus.sim.schedule import Action, Schedule
 
 __all__ = ["shrink"]
+
+_MENDS = {
+    "heal": {"partition"},
+    "restart": {"crash", "stop"},
+    "broker-restart": {"broker-crash"},
+    "untwin": {"twin"},
+}
+"""What ends a fault: without it an outage would last longer than the profile promises anything."""
 
 
 def shrink(
@@ -26,14 +34,30 @@ def shrink(
         start = 0
         while start < len(schedule.actions) and attempts:
             attempts -= 1
-            actions = schedule.actions[:start] + schedule.actions[start + size :]
+            end = start + size
+            mends = tuple(each for each in schedule.actions[start:end] if each.kind in _MENDS)
+            actions = _needed(schedule.actions[:start] + mends + schedule.actions[end:])
             candidate = replace(schedule, actions=actions)
-            if _kind_of_failure(candidate, algorithm) == wanted:
+            smaller = len(actions) < len(schedule.actions)
+            if smaller and _kind_of_failure(candidate, algorithm) == wanted:
                 schedule = candidate
             else:
                 start += size
         size //= 2
     return schedule
+
+
+def _needed(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """Without what mends a fault that is not there any more."""
+    kept: list[Action] = []
+    for action in actions:
+        faults = _MENDS.get(action.kind)
+        if faults is None or any(
+            each.kind in faults and (action.kind == "heal" or each.args[0] == action.args[0])
+            for each in kept
+        ):
+            kept.append(action)
+    return tuple(kept)
 
 
 def _kind_of_failure(schedule: Schedule, algorithm: str | AlgorithmFactory) -> str | None:

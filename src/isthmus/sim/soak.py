@@ -1,17 +1,34 @@
-"""Many schedules, one after the other: ``python -m isthmus.sim.soak --algorithm sf``."""
+"""Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
+
+Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
+came to as a small JSON file, from which the figures in the documentation are made.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from isthmus.sim.fabric import AlgorithmFactory
+from isthmus.sim.generating import generate
+from isthmus.sim.provenance import provenance
 from isthmus.sim.run import ScheduleFailed, run_schedule
-from isthmus.sim.schedule import PROFILES, generate
+from isthmus.sim.schedule import EVERY_PROFILE, PROFILES
 
-__all__ = ["Soaked", "main", "soak"]
+__all__ = ["SOAKED", "Soaked", "main", "profile_of", "soak"]
+
+SOAKED = PROFILES
+"""The profiles that take turns."""
+CHUNK = 50
 
 
 @dataclass(slots=True)
@@ -23,7 +40,11 @@ class Soaked:
     messages: int = 0
     deliveries: int = 0
     simulated_s: float = 0.0
-    failures: list[ScheduleFailed] = field(default_factory=list)
+    profiles: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    """Actions by kind, those of failed schedules left out."""
+    failures: list[tuple[str, int, str]] = field(default_factory=list)
+    """Profile, seed and what was wrong."""
 
     def __str__(self) -> str:
         return (
@@ -32,6 +53,34 @@ class Soaked:
             f"{len(self.failures)} failures"
         )
 
+    def add(self, other: Soaked) -> None:
+        self.schedules += other.schedules
+        self.events += other.events
+        self.messages += other.messages
+        self.deliveries += other.deliveries
+        self.simulated_s += other.simulated_s
+        self.profiles += other.profiles
+        self.faults += other.faults
+        self.failures += other.failures
+
+    def record(self) -> dict[str, object]:
+        return {
+            "schedules": self.schedules,
+            "failures": len(self.failures),
+            "messages": self.messages,
+            "deliveries": self.deliveries,
+            "events": self.events,
+            "simulated_s": round(self.simulated_s),
+            "profiles": dict(sorted(self.profiles.items())),
+            "actions": dict(sorted(self.faults.items())),
+            "failed": [f"--profile {p} --seed {seed}" for p, seed, _ in self.failures[:20]],
+        }
+
+
+def profile_of(seed: int) -> str:
+    """Whose turn it is."""
+    return SOAKED[seed % len(SOAKED)]
+
 
 def soak(
     algorithm: str | AlgorithmFactory,
@@ -39,56 +88,89 @@ def soak(
     *,
     profile: str | None = None,
     max_failures: int = 10,
-    progress: Callable[[Soaked], None] | None = None,
 ) -> Soaked:
     """Run the schedules of `seeds`; stops after `max_failures`."""
     soaked = Soaked()
     for seed in seeds:
+        chosen = profile or profile_of(seed)
+        soaked.schedules += 1
+        soaked.profiles[chosen] += 1
         try:
-            outcome = run_schedule(generate(seed, profile), algorithm)
+            outcome = run_schedule(generate(seed, chosen), algorithm)
         except ScheduleFailed as failure:
-            soaked.failures.append(failure)
+            soaked.failures.append((chosen, seed, failure.problem))
+            if len(soaked.failures) >= max_failures:
+                break
         else:
             soaked.events += outcome.events
             soaked.messages += outcome.messages
             soaked.deliveries += outcome.deliveries
             soaked.simulated_s += outcome.simulated_s
-        soaked.schedules += 1
-        if progress is not None:
+            soaked.faults += outcome.faults
+    return soaked
+
+
+def soak_on_every_core(
+    algorithm: str,
+    seeds: Sequence[int],
+    *,
+    profile: str | None,
+    max_failures: int,
+    processes: int,
+    progress: Callable[[Soaked], None],
+) -> Soaked:
+    """The same, in chunks of seeds; which failures are found first is up to the cores."""
+    soaked = Soaked()
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    work = partial(soak, algorithm, profile=profile, max_failures=max_failures)
+    with ProcessPoolExecutor(processes) as pool:
+        for done in as_completed(pool.submit(work, chunk) for chunk in chunks):
+            soaked.add(done.result())
             progress(soaked)
-        if len(soaked.failures) >= max_failures:
-            break
+            if len(soaked.failures) >= max_failures:
+                pool.shutdown(cancel_futures=True)
+                break
+    soaked.failures.sort()
     return soaked
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m isthmus.sim.soak", description=__doc__)
-    parser.add_argument("--algorithm", default="sf")
-    parser.add_argument("--profile", choices=PROFILES, help="default: each seed chooses")
-    parser.add_argument("--schedules", type=int, default=1000)
+    parser.add_argument("--algorithm", nargs="+", default=["sf"])
+    parser.add_argument("--profile", choices=EVERY_PROFILE, help="default: they take turns")
+    parser.add_argument("--schedules", type=int, default=1000, help="for each algorithm")
     parser.add_argument("--seed", type=int, default=1, help="of the first schedule")
     parser.add_argument("--max-failures", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--record", type=Path, help="write what it came to as JSON")
     given = parser.parse_args(arguments)
+    began_s = time.monotonic()
+    seeds = range(given.seed, given.seed + given.schedules)
+    results: dict[str, Soaked] = {}
+    for algorithm in given.algorithm:
 
-    def progress(soaked: Soaked) -> None:
-        if soaked.schedules % 100 == 0:
-            print(f"{given.algorithm}: {soaked}", file=sys.stderr, flush=True)
+        def progress(soaked: Soaked, algorithm: str = algorithm) -> None:
+            print(f"{algorithm}: {soaked}", file=sys.stderr, flush=True)
 
-    soaked = soak(
-        given.algorithm,
-        range(given.seed, given.seed + given.schedules),
-        profile=given.profile,
-        max_failures=given.max_failures,
-        progress=progress,
-    )
-    for failure in soaked.failures:
-        schedule = failure.schedule
-        print(
-            f"FAILED --algorithm {given.algorithm} --profile {schedule.profile} "
-            f"--seed {schedule.seed}: {failure.problem}"
+        results[algorithm] = soaked = soak_on_every_core(
+            algorithm,
+            seeds,
+            profile=given.profile,
+            max_failures=given.max_failures,
+            processes=given.processes,
+            progress=progress,
         )
-    print(f"{given.algorithm}: {soaked}")
-    return 1 if soaked.failures else 0
+        for profile, seed, problem in soaked.failures:
+            print(f"FAILED --algorithm {algorithm} --profile {profile} --seed {seed}: {problem}")
+        print(f"{algorithm}: {soaked}")
+    if given.record is not None:
+        record = {
+            **provenance("python -m isthmus.sim.soak", time.monotonic() - began_s),
+            "seeds": [seeds[0], seeds[-1]],
+            "algorithms": {name: soaked.record() for name, soaked in results.items()},
+        }
+        given.record.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if any(soaked.failures for soaked in results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Trace:
     with one.
     """
 
-    __slots__ = ("_engine", "accusations", "lines", "on")
+    __slots__ = ("_engine", "accusations", "departures", "lines", "on")
 
     def __init__(self, engine: Engine, *, on: bool) -> None:
         self._engine = engine
@@ -24,6 +24,11 @@ class Trace:
         self.lines: list[str] = []
         self.accusations: list[str] = []
         """Where a node found another at fault; all are honest here, so each is a fault of ours."""
+        self.departures: list[tuple[float, str, str]] = []
+        """When which machine let which neighbor go."""
+
+    def let_go(self, who: str, neighbor: str) -> None:
+        self.departures.append((self._engine.now_s, who, neighbor))
 
     def accuse(self, who: str, fields: dict[str, object]) -> None:
         self.accusations.append(f"{self._engine.now_s:.4f} {who}: {fields}")

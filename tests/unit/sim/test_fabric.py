@@ -16,7 +16,8 @@ from isthmus.sim.schedule import PROFILES
 from isthmus.sim.soak import main as soak_main
 
 TRACE = (
-    "import hashlib; from isthmus.sim.run import _Run; from isthmus.sim.schedule import generate\n"
+    "import hashlib; from isthmus.sim.run import _Run\n"
+    "from isthmus.sim.generating import generate\n"
     "for seed, profile in ((3, 'churn'), (5, 'chaos'), (7, 'kills')):\n"
     "    run = _Run(generate(seed, profile), 'sf', None, None, trace=True)\n"
     "    run.run()\n"

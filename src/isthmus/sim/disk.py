@@ -1,0 +1,74 @@
+"""A node's `state_dir` in the simulator: what a crash and bad storage can make of it.
+
+`save_state` keeps all of the new or all of the old.  Of what `append_state` wrote last before a
+crash any prefix may be left; what was appended before that is there.  A bit of a file may flip.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+__all__ = ["Disk"]
+
+SAVE_SYNC_S, APPEND_SYNC_S = 0.05, 1.0
+"""What was written longer ago than this survives every crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    at_s: float
+    before: bytes | None
+    appended: bool
+
+
+@dataclass(slots=True)
+class Disk:
+    """Files by name, and the last write of each."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    _last: dict[str, _Write] = field(default_factory=dict)
+
+    def load(self, name: str) -> bytes | None:
+        return self.files.get(name)
+
+    def save(self, name: str, state: bytes, now_s: float) -> None:
+        self._last[name] = _Write(now_s, self.files.get(name), appended=False)
+        self.files[name] = state
+
+    def append(self, name: str, more: bytes, now_s: float) -> None:
+        before = self.files.get(name, b"")
+        self._last[name] = _Write(now_s, before, appended=True)
+        self.files[name] = before + more
+
+    def torn(self, rng: random.Random, now_s: float) -> list[str]:
+        """The machine stops in the middle of writing; the files that have suffered."""
+        suffered = []
+        for name, write in self._last.items():
+            if now_s - write.at_s > (APPEND_SYNC_S if write.appended else SAVE_SYNC_S):
+                continue
+            if write.appended:
+                kept = len(write.before or b"")
+                cut = rng.randint(kept, len(self.files[name]))
+                if cut < len(self.files[name]):
+                    self.files[name] = self.files[name][:cut]
+                    suffered.append(name)
+            elif rng.random() < 0.5:
+                suffered.append(name)
+                if write.before is None:
+                    del self.files[name]
+                else:
+                    self.files[name] = write.before
+        self._last.clear()
+        return suffered
+
+    def flip(self, rng: random.Random) -> str:
+        """One bit of one file; its name, empty if there is nothing."""
+        names = sorted(name for name, content in self.files.items() if content)
+        if not names:
+            return ""
+        name = rng.choice(names)
+        content = bytearray(self.files[name])
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        self.files[name] = bytes(content)
+        return name
