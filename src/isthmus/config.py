@@ -200,11 +200,19 @@ class Limits(Section):
     packet_bytes: int = Field(
         default=16_777_216, ge=128, le=MAX_PACKET_BYTES, examples=[16_777_216]
     )
+    connect_bytes: int = Field(default=131_072, ge=128, le=MAX_PACKET_BYTES, examples=[131_072])
+    property_bytes: int = Field(default=32_768, ge=128, le=MAX_PACKET_BYTES, examples=[32_768])
+    filters_per_packet: int = Field(default=1_024, ge=1, le=1_000_000, examples=[1_024])
+    filters_per_client: int = Field(default=10_000, ge=1, le=10_000_000, examples=[10_000])
+    topic_levels: int = Field(default=128, ge=1, le=65_536, examples=[128])
     clients: int = Field(default=8_000, ge=1, le=1_000_000, examples=[8_000])
     connect_timeout_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
     broker_timeout_s: Seconds = Field(default=5.0, gt=0, le=3600, examples=[5.0])
     buffer_bytes: int = Field(default=65_536, ge=1024, le=1_073_741_824, examples=[65_536])
     pending_bytes: int = Field(default=268_435_456, ge=65_536, le=1 << 40, examples=[268_435_456])
+    pending_bytes_per_address: int = Field(
+        default=67_108_864, ge=65_536, le=1 << 40, examples=[67_108_864]
+    )
     drain_s: Seconds = Field(default=4.0, ge=0, le=300, examples=[4.0])
     rest_s: Seconds = Field(default=0.002, ge=0, le=0.1, examples=[0.002])
 

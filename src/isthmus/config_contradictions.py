@@ -49,14 +49,15 @@ def _same_address(places: list[tuple[Loc, object]]) -> Iterator[tuple[Loc, str]]
 def _pending_too_small(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     limits = _table(data, "limits")
     packet = limits.get("packet_bytes", Limits().packet_bytes)
-    pending = limits.get("pending_bytes", Limits().pending_bytes)
-    if isinstance(packet, int) and isinstance(pending, int) and pending < packet:
-        key = "pending_bytes" if "pending_bytes" in limits else "packet_bytes"
-        yield (
-            ("limits", key),
-            f"pending_bytes ({pending}) is smaller than packet_bytes ({packet}), so the longest "
-            f"packet could never be received; set pending_bytes to {packet} or more",
-        )
+    of_all = limits.get("pending_bytes", Limits().pending_bytes)
+    of_address = limits.get("pending_bytes_per_address", packet)  # if not set, it is enough
+    for name, pending in (("pending_bytes", of_all), ("pending_bytes_per_address", of_address)):
+        if isinstance(packet, int) and isinstance(pending, int) and pending < packet:
+            yield (
+                ("limits", name if name in limits else "packet_bytes"),
+                f"{name} ({pending}) is smaller than packet_bytes ({packet}), so the longest "
+                f"packet could never be received; set {name} to {packet} or more",
+            )
 
 
 def _half_pair(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:

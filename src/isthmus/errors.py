@@ -264,7 +264,7 @@ class UnsupportedProtocolVersion(RemoteProtocolError):
 
     def __init__(self, level: int) -> None:
         super().__init__(
-            f"protocol level {level} is not supported; 4 (MQTT 3.1.1) and 5 are",
+            f"protocol level {level} is not supported; 3 (as MQIsdp), 4 and 5 (as MQTT) are",
             section="MQTT-3.1.2-2",
         )
         self.level = level

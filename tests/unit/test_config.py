@@ -126,11 +126,17 @@ def test_every_key_can_be_set(tmp_path: Path, write: Write) -> None:
             algorithm = "pf"
             [limits]
             packet_bytes = 268435460
+            connect_bytes = 1024
+            property_bytes = 1024
+            filters_per_packet = 8
+            filters_per_client = 50
+            topic_levels = 7
             clients = 5
             connect_timeout_s = 1
             broker_timeout_s = 0.5
             buffer_bytes = 4096
             pending_bytes = 536870912
+            pending_bytes_per_address = 268435460
             drain_s = 0
             [log]
             level = "debug"

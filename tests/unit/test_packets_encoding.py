@@ -96,11 +96,11 @@ def test_forbidden(rule: Rule, level: int, packet: Packet) -> None:
 @pytest.mark.parametrize(
     ("level", "packet", "reason_code"),
     [
-        (V3, Publish("a/+"), 0x90),
-        (5, Publish("#"), 0x90),
-        (5, Connect(will=Will("")), 0x90),
-        (5, Subscribe(1, (Subscription("a#"),)), 0x8F),
-        (V3, Unsubscribe(1, ("",)), 0x8F),
+        (V3, Publish("a/+"), 0x82),
+        (5, Publish("#"), 0x82),
+        (5, Connect(will=Will("")), 0x82),
+        (5, Subscribe(1, (Subscription("a#"),)), 0x82),
+        (V3, Unsubscribe(1, ("",)), 0x82),
     ],
 )
 def test_topics_are_checked(level: int, packet: Packet, reason_code: int) -> None:

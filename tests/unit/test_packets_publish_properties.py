@@ -69,8 +69,8 @@ def test_subscription_identifiers_come_from_servers_only() -> None:
         ("03 0002 C328", 0x81, "MQTT-1.5.4-1"),
         ("26 0001 61 0003 EDA080", 0x81, "MQTT-1.5.4-1"),
         ("26 0001 00 0000", 0x81, "MQTT-1.5.4-2"),
-        ("08 0001 23", 0x90, "MQTT-3.3.2-14"),
-        ("08 0000", 0x90, "MQTT-3.3.2-14"),
+        ("08 0001 23", 0x82, "MQTT-3.3.2-14"),
+        ("08 0000", 0x82, "MQTT-3.3.2-14"),
     ],
 )
 def test_wrong_blocks(wire: str, reason_code: int, section: str) -> None:

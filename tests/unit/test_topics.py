@@ -114,7 +114,7 @@ def test_valid_names(name: str) -> None:
 def test_invalid_names(name: str, section: str) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         check_topic_name(name)
-    assert caught.value.reason_code == 0x90
+    assert caught.value.reason_code == 0x82
     assert caught.value.section == section
     assert not is_valid_topic_name(name.encode(errors="surrogatepass"))
 
@@ -142,7 +142,7 @@ def test_valid_filters(topic_filter: str) -> None:
 def test_invalid_filters(topic_filter: str, section: str) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         check_topic_filter(topic_filter)
-    assert caught.value.reason_code == 0x8F
+    assert caught.value.reason_code == 0x82
     assert caught.value.section == section
 
 

@@ -1,8 +1,8 @@
 """Local clients as the exchange sees them: their pairs of sessions, and their wills.
 
 The packets of a client and of its broker session are shown to the algorithm.  Beside that, what
-the exchange itself needs of them is kept here: the will, and which QoS 2 messages the client has
-not released yet, so that one that it sends again is not passed on again ([MQTT-4.3.3-10]).
+the exchange itself needs of them is kept here: the will, and which QoS 2 messages the client's
+session has not released yet (`isthmus.exchange.unreleased`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from isthmus.cooperation.api import CooperationAlgorithm, SessionInfo, SessionKi
 from isthmus.errors import IsthmusError
 from isthmus.exchange.host import Host
 from isthmus.exchange.timers import Timers
+from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.exchange.wills import DueWill, Wills
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
@@ -23,7 +24,6 @@ __all__ = ["Client", "Clients"]
 
 SNAPSHOT_S = 1.0
 RESTORED_AFTER_S = 5.0
-MAX_UNRELEASED_CLIENTS = 100_000
 
 
 @dataclass(eq=False, slots=True)
@@ -37,7 +37,8 @@ class Client:
     accepted: bool = False
     disconnect: Disconnect | None = None
     """A DISCONNECT that came before the CONNACK."""
-    unreleased: set[int] = field(default_factory=set)
+    unreleased: Unreleased = field(default_factory=Unreleased)
+    """Its session's, once it is accepted."""
 
 
 class Clients:
@@ -56,7 +57,7 @@ class Clients:
         self._due = due
         self._timers = Timers(host, self._timer_fired)
         self._clients: dict[SessionInfo, Client] = {}
-        self._unreleased: dict[str, set[int]] = {}
+        self._unreleased = UnreleasedOfSessions()
         self._saving = False
         self._restored: list[DueWill] = []
         """Wills of the node's last life; they wait until the neighbours are back."""
@@ -132,8 +133,7 @@ class Clients:
             client.accepted = False
             self._send(self.wills.lost(client.session.id, self._host.now()))
             self._save_soon()
-            if client.unreleased and len(self._unreleased) < MAX_UNRELEASED_CLIENTS:
-                self._unreleased[client.client_id] = client.unreleased
+            self._unreleased.closed(client.client_id, client.unreleased)
 
     def _connack(self, client: Client, connect: Connect, frame: bytes) -> None:
         connack = decode(frame, connect.protocol_level)
@@ -145,9 +145,7 @@ class Clients:
         client.client_id = client.session.peer = (
             given.assigned_client_identifier or connect.client_id
         )
-        unreleased = self._unreleased.pop(client.client_id, None)
-        if unreleased is not None and not connect.clean_start:
-            client.unreleased = unreleased
+        client.unreleased = self._unreleased.connected(client.client_id, connect, connack)
         self._send(
             self.wills.connected(
                 client.session.id,

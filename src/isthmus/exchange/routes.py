@@ -11,27 +11,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from isthmus.cooperation.api import Route
-from isthmus.errors import MalformedPacket
-from isthmus.mqtt.topics import check_topic_name, matches
+from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.mqtt.topics import MAX_TOPIC_BYTES, check_topic_name, matches
 
 __all__ = ["MAX_TOPICS", "RouteTable", "decode_topic"]
 
 MAX_TOPICS = 65_536
+_TOPIC_NAME_INVALID = 0x90
 MAX_COMPARISONS = 20_000  # more than that, and asking anew is cheaper than looking through
 
 
 class RouteTable(dict[bytes, Route]):
     """Topic bytes → route; a missing topic is asked for."""
 
-    __slots__ = ("_ask",)
+    __slots__ = ("_ask", "max_levels")
 
     def __init__(self, ask: Callable[[str], Route]) -> None:
         super().__init__()
         self._ask = ask
+        self.max_levels = MAX_TOPIC_BYTES + 1
+        """Of a topic; what has more is its sender's fault."""
 
     def __missing__(self, topic: bytes) -> Route:
         """Raises `RemoteProtocolError` for bytes that are no topic name."""
-        route = self._ask(decode_topic(topic))
+        name = decode_topic(topic)
+        if name.count("/") >= self.max_levels:
+            raise RemoteProtocolError(
+                f"a topic name of more than {self.max_levels} levels",
+                section="4.7.3",
+                reason_code=_TOPIC_NAME_INVALID,
+            )
+        route = self._ask(name)
         if len(self) >= MAX_TOPICS:
             self.clear()
         self[topic] = route

@@ -31,7 +31,7 @@ from isthmus.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from isthmus.mqtt.primitives import PacketType, Reader
+from isthmus.mqtt.primitives import NO_LIMITS, PacketType, Reader, ReadLimits
 from isthmus.mqtt.properties import NO_PROPERTIES, WILL, Properties, read_properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode, check_reason_code
 from isthmus.mqtt.rules import Rule
@@ -42,6 +42,7 @@ __all__ = ["Frame", "connect_level", "decode", "decode_connect"]
 Frame: TypeAlias = bytes | bytearray | memoryview
 
 _PROTOCOL_HEADER: Final = b"\x00\x04MQTT"
+_LEVELS: Final = {"MQTT": (4, 5), "MQIsdp": (3,)}  # MQIsdp is the name that MQTT 3.1 has
 _FLAGS: Final = {
     PacketType.PUBREL: 0b0010,
     PacketType.SUBSCRIBE: 0b0010,
@@ -49,15 +50,15 @@ _FLAGS: Final = {
 }  # 0 for every other packet but PUBLISH
 
 
-def decode(frame: Frame, protocol_level: int) -> Packet:
-    """The packet in `frame`, by the rules of that protocol level (4 or 5).
+def decode(frame: Frame, protocol_level: int, limits: ReadLimits = NO_LIMITS) -> Packet:
+    """The packet in `frame`, by the rules of that protocol level (3, 4 or 5).
 
     A CONNECT says its level itself, which then holds instead.
     """
-    if protocol_level not in (4, 5):
-        raise LocalProtocolError(f"protocol level {protocol_level} is neither 4 nor 5")
+    if protocol_level not in (3, 4, 5):
+        raise LocalProtocolError(f"protocol level {protocol_level} is neither 3, 4 nor 5")
     data = bytes(frame)
-    reader = Reader(data, 0, len(data), protocol_level)
+    reader = Reader(data, 0, len(data), protocol_level, limits)
     packet_type, flags = _read_fixed_header(reader)
     packet = _DECODERS[packet_type](reader, flags)
     reader.finish()
@@ -65,11 +66,11 @@ def decode(frame: Frame, protocol_level: int) -> Packet:
     return packet
 
 
-def decode_connect(frame: Frame) -> Connect:
+def decode_connect(frame: Frame, limits: ReadLimits = NO_LIMITS) -> Connect:
     """The CONNECT in `frame`; any other packet is an error, as it comes first [MQTT-3.1.0-1]."""
     if len(frame) > 0 and frame[0] >> 4 != PacketType.CONNECT:
         raise Rule.NOT_CONNECT.broken(5, f"its first byte is 0x{frame[0]:02X}")
-    packet = decode(frame, 5)
+    packet = decode(frame, 5, limits)
     assert isinstance(packet, Connect)
     return packet
 
@@ -95,7 +96,7 @@ def _read_fixed_header(reader: Reader) -> tuple[PacketType, int]:
     if packet_type == 0 or (packet_type == PacketType.AUTH and reader.level != 5):
         raise Rule.PACKET_TYPE.broken(reader.level, str(packet_type))
     known = PacketType(packet_type)
-    if known is not PacketType.PUBLISH and flags != _FLAGS.get(known, 0):
+    if known is not PacketType.PUBLISH and not _flags_allowed(known, flags, reader.level):
         raise Rule.FLAGS.broken(reader.level, f"{flags:04b} in {known.name}")
     length = reader.variable_byte_integer()
     if length != reader.remaining:
@@ -105,12 +106,18 @@ def _read_fixed_header(reader: Reader) -> tuple[PacketType, int]:
     return known, flags
 
 
+def _flags_allowed(packet_type: PacketType, flags: int, level: int) -> bool:
+    expected = _FLAGS.get(packet_type, 0)
+    # MQTT 3.1 sets DUP also in PUBREL, SUBSCRIBE and UNSUBSCRIBE (its section 2.1).
+    return flags == expected or (level == 3 and expected != 0 and flags == expected | 0b1000)
+
+
 def _read_connect(reader: Reader, _flags: int) -> Connect:
     name, level = reader.text(), reader.byte()
-    if (name == "MQTT" and level not in (4, 5)) or (name == "MQIsdp" and level == 3):
-        raise UnsupportedProtocolVersion(level)  # MQIsdp is the name that MQTT 3.1 has
-    if name != "MQTT":
+    if name not in _LEVELS:
         raise Rule.PROTOCOL_NAME.broken(level, ascii(name[:32]))
+    if level not in _LEVELS[name]:
+        raise UnsupportedProtocolVersion(level)
     reader.level = level
     flags = reader.byte()
     _check_connect_flags(flags, level)
@@ -221,8 +228,10 @@ def _read_pubcomp(reader: Reader, _flags: int) -> PubComp:
 def _read_subscribe(reader: Reader, _flags: int) -> Subscribe:
     packet_id = reader.two_byte_integer()
     properties = _read_properties(reader, PacketType.SUBSCRIBE)
-    subscriptions = []
+    subscriptions: list[Subscription] = []
     while reader.remaining:
+        if len(subscriptions) == reader.limits.filters:
+            raise Rule.FILTERS.broken(reader.level, f"the limit is {reader.limits.filters}")
         subscriptions.append(_read_subscription(reader))
     return Subscribe(packet_id, tuple(subscriptions), properties)
 
@@ -256,8 +265,10 @@ def _read_reason_codes(reader: Reader, packet_type: PacketType) -> tuple[ReasonC
 def _read_unsubscribe(reader: Reader, _flags: int) -> Unsubscribe:
     packet_id = reader.two_byte_integer()
     properties = _read_properties(reader, PacketType.UNSUBSCRIBE)
-    topic_filters = []
+    topic_filters: list[str] = []
     while reader.remaining:
+        if len(topic_filters) == reader.limits.filters:
+            raise Rule.FILTERS.broken(reader.level, f"the limit is {reader.limits.filters}")
         topic_filters.append(reader.text())
     return Unsubscribe(packet_id, tuple(topic_filters), properties)
 

@@ -46,9 +46,9 @@ __all__ = ["encode"]
 
 
 def encode(packet: Packet, protocol_level: int) -> bytes:
-    """The bytes of one packet at that protocol level (4 or 5), fixed header included."""
-    if protocol_level not in (4, 5):
-        raise LocalProtocolError(f"protocol level {protocol_level} is neither 4 nor 5")
+    """The bytes of one packet at that protocol level (3, 4 or 5), fixed header included."""
+    if protocol_level not in (3, 4, 5):
+        raise LocalProtocolError(f"protocol level {protocol_level} is neither 3, 4 nor 5")
     try:
         check_packet(packet, protocol_level)
         body = _body(packet, protocol_level)
@@ -152,7 +152,7 @@ def _connect(packet: Connect, level: int) -> bytes:
     if packet.username is not None:
         flags |= 0x80
     parts = [
-        write_text("MQTT", level, "protocol name"),
+        write_text("MQIsdp" if level == 3 else "MQTT", level, "protocol name"),
         bytes((level, flags)),
         write_integer(packet.keep_alive, 2, level, "Keep Alive"),
         _properties(packet.properties, PacketType.CONNECT, level),

@@ -10,6 +10,7 @@ peer's bytes on as they are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -17,7 +18,9 @@ from isthmus.mqtt.rules import Rule
 
 __all__ = [
     "MAX_VARIABLE_BYTE_INTEGER",
+    "NO_LIMITS",
     "PacketType",
+    "ReadLimits",
     "Reader",
     "write_binary",
     "write_integer",
@@ -48,19 +51,35 @@ class PacketType(IntEnum):
     AUTH = 15
 
 
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a reader takes of one packet, so that no packet takes long to read."""
+
+    property_bytes: int = MAX_VARIABLE_BYTE_INTEGER
+    """In one block of properties."""
+    filters: int = MAX_VARIABLE_BYTE_INTEGER
+    """In one SUBSCRIBE or UNSUBSCRIBE."""
+
+
+NO_LIMITS: Final = ReadLimits()
+
+
 class Reader:
     """A cursor over the bytes of one packet.
 
     `level` is the protocol level, needed only to name the right section in an error.
     """
 
-    __slots__ = ("data", "end", "level", "pos")
+    __slots__ = ("data", "end", "level", "limits", "pos")
 
-    def __init__(self, data: bytes, pos: int, end: int, level: int) -> None:
+    def __init__(
+        self, data: bytes, pos: int, end: int, level: int, limits: ReadLimits = NO_LIMITS
+    ) -> None:
         self.data = data
         self.pos = pos
         self.end = end
         self.level = level
+        self.limits = limits
 
     def _advance(self, size: int) -> int:
         """Step over `size` bytes and return where they begin."""

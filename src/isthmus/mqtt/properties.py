@@ -212,6 +212,8 @@ def read_properties(reader: Reader, carrier: int) -> Properties:
     length = reader.variable_byte_integer()
     if length == 0:
         return NO_PROPERTIES
+    if length > reader.limits.property_bytes:
+        raise Rule.PROPERTY_BYTES.broken(5, f"{length}, not {reader.limits.property_bytes}")
     if length > reader.remaining:
         raise Rule.TRUNCATED.broken(5, f"Property Length is {length}, {reader.remaining} are left")
     packet_end, reader.end = reader.end, reader.pos + length

@@ -20,6 +20,7 @@ __all__ = ["Rule"]
 
 MALFORMED = 0x81
 PROTOCOL_ERROR = 0x82
+QUOTA_EXCEEDED = 0x97
 
 
 @unique
@@ -42,6 +43,10 @@ class Rule(Enum):
     PACKET_ID_AT_QOS_0 = (
         "Packet Identifier at QoS 0", "MQTT-2.3.1-5", "MQTT-2.2.1-2", PROTOCOL_ERROR,
     )  # fmt: skip
+
+    # What a reader's own limits forbid
+    PROPERTY_BYTES = ("more bytes of properties than are taken", "", "4.13", QUOTA_EXCEEDED)
+    FILTERS = ("more topic filters in a packet than are taken", "4.8", "4.13", QUOTA_EXCEEDED)
 
     # CONNECT and CONNACK
     NOT_CONNECT = ("first packet is not CONNECT", "MQTT-3.1.0-1", "MQTT-3.1.0-1", PROTOCOL_ERROR)
@@ -91,7 +96,7 @@ class Rule(Enum):
 
     # Properties and what else came with MQTT 5
     PROPERTY_NOT_ALLOWED = ("property is not allowed here", "", "2.2.2.2", MALFORMED)
-    RESPONSE_TOPIC = ("Response Topic is not a Topic Name", "", "MQTT-3.3.2-14", 0x90)
+    RESPONSE_TOPIC = ("Response Topic is not a Topic Name", "", "MQTT-3.3.2-14", PROTOCOL_ERROR)
     AUTHENTICATION_DATA = (
         "Authentication Data without Authentication Method", "", "3.1.2.11.10", PROTOCOL_ERROR,
     )  # fmt: skip

@@ -32,34 +32,33 @@ __all__ = [
 MAX_TOPIC_BYTES: Final = 65_535
 SHARE_PREFIX: Final = "$share/"
 
-_TOPIC_FILTER_INVALID: Final = 0x8F
-_TOPIC_NAME_INVALID: Final = 0x90
+_PROTOCOL_ERROR: Final = 0x82
 _SHOWN_CHARACTERS: Final = 80
 
 
 def check_topic_name(text: str) -> None:
-    """Raise `RemoteProtocolError` (0x90) unless a message may be published on `text`.
+    """Raise `RemoteProtocolError` unless a message may be published on `text`.
 
     An empty name is an error here; that a v5 PUBLISH with a topic alias may leave its name empty
     is for the reader of that packet to know.
     """
-    _check_string(text, "topic name", _TOPIC_NAME_INVALID)
+    _check_string(text, "topic name", _PROTOCOL_ERROR)
     if "+" in text or "#" in text:
         raise RemoteProtocolError(
             f"topic name {_shown(text)} contains a wildcard; "
             "+ and # belong in the filters of subscriptions only",
             section="MQTT-3.3.2-2",
-            reason_code=_TOPIC_NAME_INVALID,
+            reason_code=_PROTOCOL_ERROR,
         )
 
 
 def check_topic_filter(text: str, *, shared_subscriptions: bool = True) -> None:
-    """Raise `RemoteProtocolError` (0x8F) unless one may subscribe to `text`.
+    """Raise `RemoteProtocolError` unless one may subscribe to `text`.
 
     With `shared_subscriptions`, what starts with ``$share/`` must be ``$share/NAME/FILTER``
     (MQTT 5, section 4.8.2).  MQTT 3.1.1 knows no such thing: to it this is a filter as any other.
     """
-    _check_string(text, "topic filter", _TOPIC_FILTER_INVALID)
+    _check_string(text, "topic filter", _PROTOCOL_ERROR)
     if shared_subscriptions and text.startswith(SHARE_PREFIX):
         _check_share_name(text)
     if "+" in text or "#" in text:
@@ -157,7 +156,7 @@ def _check_share_name(text: str) -> None:
     raise RemoteProtocolError(
         f"shared subscription {_shown(text)} {problem}; it must read $share/NAME/FILTER",
         section=section,
-        reason_code=_TOPIC_FILTER_INVALID,
+        reason_code=_PROTOCOL_ERROR,
     )
 
 
@@ -167,13 +166,13 @@ def _check_wildcards(text: str) -> None:
         raise RemoteProtocolError(
             f"topic filter {_shown(text)} has a # that is not the whole of its last level",
             section="MQTT-4.7.1-1",
-            reason_code=_TOPIC_FILTER_INVALID,
+            reason_code=_PROTOCOL_ERROR,
         )
     if any("+" in level and level != "+" for level in text.split("/")):
         raise RemoteProtocolError(
             f"topic filter {_shown(text)} has a + that is not the whole of its level",
             section="MQTT-4.7.1-2",
-            reason_code=_TOPIC_FILTER_INVALID,
+            reason_code=_PROTOCOL_ERROR,
         )
 
 

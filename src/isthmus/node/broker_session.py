@@ -1,8 +1,8 @@
 """The broker's half of a client's pair of sessions: what comes from the broker goes to the client.
 
 Only packet boundaries are looked at, so that a packet is written in one piece, and the answers that
-the exchange waits for: CONNACK, SUBACK, UNSUBACK.  A packet of more than `WHOLE_PACKET_BYTES` may
-go in pieces: no reader takes that with one ``recv``.
+the exchange waits for: CONNACK, SUBACK, UNSUBACK, and the refusals of QoS 2 messages.  A packet of
+more than `WHOLE_PACKET_BYTES` may go in pieces: no reader takes that with one ``recv``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError, RemoteProtocolError
 from isthmus.mqtt.decoding import decode
-from isthmus.mqtt.framing import FrameBuffer, frame_length, scan
+from isthmus.mqtt.framing import FrameBuffer, body_offset, frame_length, scan
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ __all__ = ["BrokerSession"]
 
 WHOLE_PACKET_BYTES = 65_536
 
-_SUBACK, _UNSUBACK = 0x90, 0xB0
+_PUBACK, _PUBREC, _SUBACK, _UNSUBACK = 0x40, 0x50, 0x90, 0xB0
 
 
 class BrokerSession(Session):
     """The local broker's connection for one client."""
 
-    __slots__ = ("answered", "buffer", "node", "passing", "topic_alias_maximum")
+    __slots__ = ("answered", "buffer", "node", "passing")
 
     def __init__(self, node: Node, client: ClientSession) -> None:
         super().__init__(node.limits.drain_s)
@@ -44,7 +45,6 @@ class BrokerSession(Session):
         """A CONNACK that accepts the client has come."""
         self.passing = 0
         """Bytes still to come of a packet that is passed on in pieces."""
-        self.topic_alias_maximum = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, self.node.limits.buffer_bytes)
@@ -52,6 +52,8 @@ class BrokerSession(Session):
     def data_received(self, data: bytes) -> None:
         client = self.paired
         if client is None or client.status is not SessionStatus.ESTABLISHED:
+            if client is not None and client.orphaned:
+                self._answer_orphan(data, client)
             return
         node = self.node
         if not node.pacer.armed:
@@ -74,12 +76,19 @@ class BrokerSession(Session):
             self.node.broker_misbehaved(client, error)
             client.close()
             return
-        if not self.answered:
-            self._first_answer(data, offsets[-1])
-        whole = offsets[-1]
         counters.broker_packets += len(offsets) - 1
-        if client.awaited:
+        if client.awaited or client.unreleased:
             self._find_answers(data, offsets, client)
+        if self.answered:
+            self._pass_on(data, offsets[-1], client)
+        else:
+            connack = self._first_answer(data, offsets[-1], client)
+            self._pass_on(data, offsets[-1], client)
+            if connack is not None:
+                self._settle(connack, client)
+
+    def _pass_on(self, data: bytes, whole: int, client: ClientSession) -> None:
+        """Write the whole packets, and what has come of a very long one; keep the rest."""
         if whole == len(data):
             client.wire.write(data)
             return
@@ -92,11 +101,20 @@ class BrokerSession(Session):
         self.buffer.keep(data[whole:])
 
     def _find_answers(self, data: bytes, offsets: Sequence[int], client: ClientSession) -> None:
-        """Show the exchange the SUBACKs and UNSUBACKs that the client waits for."""
+        """Show the exchange the SUBACKs and UNSUBACKs that the client waits for.
+
+        A QoS 2 message that the broker refuses leaves its identifier free [MQTT-4.3.3-9]; so does
+        one that it answers with PUBACK, as RabbitMQ does.
+        """
         for start, stop in pairwise(offsets):
-            if data[start] in (_SUBACK, _UNSUBACK):
+            head = data[start]
+            if head in (_SUBACK, _UNSUBACK):
                 client.awaited -= 1
                 self._show(client, data[start:stop])
+            elif head == _PUBACK or (head == _PUBREC and stop - start > 4):
+                pos = body_offset(data, start)
+                if head == _PUBACK or data[pos + 2] >= 0x80:
+                    client.unreleased.release(data[pos] << 8 | data[pos + 1])
 
     def _show(self, client: ClientSession, frame: bytes) -> None:
         if client.handle is None:
@@ -106,29 +124,64 @@ class BrokerSession(Session):
         except ProtocolError as error:
             self.node.broker_misbehaved(client, error)
 
-    def _first_answer(self, data: bytes, whole: int) -> None:
-        """Read the CONNACK for what it grants; a v5 AUTH may come before it."""
-        client = self.paired
-        if not whole or client is None or data[0] & 0xF0 != 0x20:
-            return
+    # ---- the answer to the CONNECT -------------------------------------------------------
+
+    def _first_answer(self, data: bytes, whole: int, client: ClientSession) -> ConnAck | None:
+        """The CONNACK, if it has come; a v5 AUTH may come before it.
+
+        If it accepts the client, the exchange knows the client from here on.
+        """
+        if not whole or data[0] & 0xF0 != 0x20:
+            return None
         frame = data[: frame_length(data, 0)]
         try:
             connack = decode(frame, client.protocol_level)
+            assert isinstance(connack, ConnAck)
         except ProtocolError as error:
             self.node.broker_misbehaved(client, error)
-            return
-        self._show(client, frame)
-        if isinstance(connack, ConnAck) and connack.reason_code == 0:
+            # The client may make something of it all the same: what counts is the code.
+            accepts = frame[body_offset(frame, 0) + 1 :][:1] == b"\0"
+            connack = ConnAck(
+                False, ReasonCode.SUCCESS if accepts else ReasonCode.UNSPECIFIED_ERROR
+            )
+        if connack.reason_code == 0:
             self.answered = True
-            self.topic_alias_maximum = connack.properties.topic_alias_maximum or 0
-            self.node.client_accepted(client, connack)
+            client.accepted(connack)
+            self._show(client, frame)
+            if client.handle is not None:
+                client.unreleased = client.handle.unreleased
+        return connack
+
+    def _settle(self, connack: ConnAck, client: ClientSession) -> None:
+        """What waited for the CONNACK goes on, or is discarded."""
+        if connack.reason_code == 0:
+            client.released()
+        else:
+            client.turned_away()
+
+    def _answer_orphan(self, data: bytes, client: ClientSession) -> None:
+        """The client has hung up: of what the broker says only its verdict counts."""
+        if self.answered or (self.buffer.pending_bytes and not (data := self.buffer.push(data))):
+            return
+        whole = frame_length(data, 0)
+        if not whole or whole > len(data):
+            self.buffer.keep(data)
+            return
+        connack = self._first_answer(data, whole, client)
+        if connack is None:
+            client.finish()  # an AUTH, which nobody answers
+        else:
+            self._settle(connack, client)
 
     def connection_lost(self, exc: Exception | None) -> None:
         unexpected = self.status is SessionStatus.ESTABLISHED
         self.gone()
-        client = self.paired
-        if client is not None and client.status is SessionStatus.ESTABLISHED:
+        client, self.paired = self.paired, None
+        if client is None:
+            return
+        if client.status is SessionStatus.ESTABLISHED:
             if unexpected and not client.disconnected:
                 self.node.broker_lost(client, exc)
             client.close()
-        self.paired = None
+        elif client.orphaned:
+            client.finish()

@@ -31,15 +31,18 @@ from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.admin import AdminServer
 from isthmus.node.broker_session import BrokerSession
+from isthmus.node.client_checks import read_limits
 from isthmus.node.counters import Counters
 from isthmus.node.host import NodeHost
 from isthmus.node.injector import own_client_id
 from isthmus.node.link_io import LinkChannel
 from isthmus.node.pacing import Pacer
+from isthmus.node.pending import Pending
 from isthmus.node.relay import ClientSession
 from isthmus.node.session import SessionStatus
 from isthmus.node.set_aside import SetAside
 from isthmus.node.tls import client_context, link_contexts
+from isthmus.node.turns import Turns
 from isthmus.node.upstream import Upstream
 
 __all__ = ["Node", "run"]
@@ -66,7 +69,7 @@ class Node:
         self.broker_level = 5
         """What the node's own sessions speak with the broker; 4 once it is known to be older."""
         self.addresses: dict[str, tuple[str, int]] = {}
-        self.pending_bytes = 0
+        self.read_limits = read_limits(config.limits)
         self.own_session_problem = ""
         """Why the broker refuses the node's own sessions, which publish what comes over links."""
         self.own_client_ids = own_client_id(config.node.id, "")
@@ -75,12 +78,14 @@ class Node:
         self.status_name = "stopped"
         self._max_clients = config.limits.clients
         self._clients: dict[ClientSession, None] = {}
+        self.pending = Pending(config.limits, self._clients)
         self._opening: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._admin: AdminServer | None = None
         self._started_s = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.pacer: Pacer
+        self.turns: Turns
         self.upstream: Upstream
         self.exchange: Exchange
         self._host: NodeHost
@@ -91,10 +96,12 @@ class Node:
         """Bind every listener; raises `OSError` naming the address that is taken."""
         self.loop = asyncio.get_running_loop()
         self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
+        self.turns = Turns(self.loop)
         self.upstream = Upstream(self.config, self._broker_in_use)
         link_tls = link_contexts(self.config.link.tls)
         self._host = NodeHost(self, link_tls[1] if link_tls else None)
         self.exchange = self._make_exchange()
+        self.exchange.client_routes.max_levels = self.limits.topic_levels
         self._max_clients = _clients_within_file_limit(self.limits.clients)
         try:
             await self._listen(link_tls[0] if link_tls else None)
@@ -149,7 +156,8 @@ class Node:
 
             for name, address in (("ws", listen.ws), ("wss", listen.wss)):
                 if address is not None:
-                    factory = partial(WebSocketServerSide, partial(plain, name), self.limits)
+                    session = partial(plain, name)
+                    factory = partial(WebSocketServerSide, session, self.limits, self.turns)
                     await self._serve(name, address, factory, context if name == "wss" else None)
         if listen.link is not None:
             links = self.exchange.links
@@ -222,9 +230,9 @@ class Node:
             self._admin = None
 
     async def _answers_came(self, deadline: float) -> None:
-        """Wait until the broker has sent nothing for `QUIET_S`."""
+        """Wait until nobody's input waits and the broker has sent nothing for `QUIET_S`."""
         before = -1
-        while self._clients and before != self.counters.broker_bytes:
+        while self._clients and (self.turns or before != self.counters.broker_bytes):
             before = self.counters.broker_bytes
             if self.loop.time() >= deadline:
                 return
@@ -257,8 +265,10 @@ class Node:
             self.counters.broker_connect_failures += 1
             if client.status is SessionStatus.ESTABLISHED:
                 client.refuse(ReasonCode.SERVER_UNAVAILABLE, "broker-unavailable", str(error))
+            elif client.orphaned:
+                client.finish()
             return
-        if client.status is SessionStatus.ESTABLISHED:
+        if client.status is SessionStatus.ESTABLISHED or client.orphaned:
             client.broker_connected(broker)
         else:
             broker.close()
@@ -275,10 +285,10 @@ class Node:
                 session_present=connack.session_present,
             )
 
-    def client_gone(self, client: ClientSession, exc: Exception | None) -> None:
+    def client_gone(self, client: ClientSession) -> None:
         if self._clients.pop(client, client) is None:
             self.counters.clients_closed += 1
-            log.debug("client closed", peer=client.peer, cause=str(exc or ""))
+            log.debug("client closed", peer=client.peer)
 
     def count_refusal(self, client: ClientSession, cause: str, detail: str) -> None:
         """The node ends a connection for `cause`; the log says which and why."""
@@ -373,7 +383,7 @@ class Node:
                 "open": len(clients),
                 "established": len(established),
                 "limit": self._max_clients,
-                "pending_bytes": self.pending_bytes,
+                "pending_bytes": self.pending.total,
                 "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
             },
             "routes": {"topics": len(self.exchange.client_routes)},

@@ -4,12 +4,19 @@ The protocol itself is the `websockets` library's, used without its I/O: bytes i
 bytes out.  :class:`WebSocketServerSide` is the connection's protocol towards the event loop and,
 once the handshake is done, the wire of an ordinary client session, which does not know the
 difference.  Packets may be spread over frames in any way; each write of the session is one frame.
+
+Invariants: bytes are given to the library `PIECE_BYTES` at a time and for one slice at a time
+(`isthmus.node.turns`), because tiny frames cost it far more than their bytes; reading stops
+meanwhile.  A frame is complete or counted as pending by the session, and the first one, which has
+the CONNECT, is not much longer than a CONNECT may be.  Who pings and does not read the answers is
+cut off when these fill the buffer twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
@@ -19,11 +26,14 @@ from websockets.typing import Subprotocol
 
 from isthmus.config import Limits
 from isthmus.logs import get_logger
-from isthmus.node.session import Session, SessionStatus
+from isthmus.node.client_input import ClientInput, Waits
+from isthmus.node.session import SessionStatus, peer_name
+from isthmus.node.turns import Turns
 
 __all__ = ["WebSocketServerSide"]
 
 MQTT_SUBPROTOCOL = Subprotocol("mqtt")
+PIECE_BYTES = 2048
 CLOSE_NORMAL = 1000
 CLOSE_NOT_BINARY = 1003
 
@@ -35,22 +45,36 @@ class WebSocketServerSide(asyncio.Protocol):
 
     __slots__ = (
         "_limits",
+        "_lost",
         "_make_session",
         "_protocol",
+        "_reads",
         "_session",
         "_timer",
         "_transport",
+        "_turns",
+        "_unread",
     )
 
     _transport: asyncio.Transport
 
-    def __init__(self, make_session: Callable[[], Session], limits: Limits) -> None:
+    def __init__(
+        self, make_session: Callable[[], ClientInput], limits: Limits, turns: Turns
+    ) -> None:
         self._make_session = make_session
         self._limits = limits
-        self._session: Session | None = None
+        self._turns = turns
+        self._unread = b""
+        """Bytes that wait for their turn; reading has stopped."""
+        self._reads = True
+        """Whether the session wants to read."""
+        self._lost: tuple[Exception | None] | None = None
+        """The connection ended before everything was read."""
+        self._session: ClientInput | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._protocol = ServerProtocol(
-            subprotocols=[MQTT_SUBPROTOCOL], max_size=limits.packet_bytes + limits.buffer_bytes
+            subprotocols=[MQTT_SUBPROTOCOL],
+            max_size=min(limits.connect_bytes, limits.packet_bytes) + limits.buffer_bytes,
         )
 
     # ---- towards the event loop ----------------------------------------------------------
@@ -61,14 +85,47 @@ class WebSocketServerSide(asyncio.Protocol):
         self._timer = loop.call_later(self._limits.connect_timeout_s, self._handshake_timed_out)
 
     def data_received(self, data: bytes) -> None:
+        if self._unread:
+            self._unread += data
+        elif len(data) <= PIECE_BYTES:
+            self._feed(data)
+        else:
+            self._unread = data
+            self.go_on(self._turns.slice_ends_s())
+
+    def go_on(self, ends_s: float) -> None:
+        """Give the library what is unread, until the slice is over."""
+        unread, at = self._unread, 0
+        while at < len(unread):
+            self._feed(unread[at : at + PIECE_BYTES])
+            at += PIECE_BYTES
+            if at < len(unread) and perf_counter() > ends_s:
+                self._unread = unread[at:]
+                if not self._transport.is_closing():
+                    self._transport.pause_reading()
+                self._turns.wait(self)
+                return
+        self._unread = b""
+        if self._lost is not None:
+            self.connection_lost(*self._lost)
+        elif self._reads and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
         self._protocol.receive_data(data)
         self._advance()
+        if self._session is not None:
+            self._session.carrier_holds(len(self._protocol.reader.buffer))
 
     def eof_received(self) -> None:
-        self._protocol.receive_eof()
-        self._advance()
+        if not self._unread:
+            self._protocol.receive_eof()
+            self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._unread:
+            self._lost = (exc,)
+            return
         self._cancel_timer()
         if self._session is not None:
             self._session.connection_lost(exc)
@@ -110,7 +167,7 @@ class WebSocketServerSide(asyncio.Protocol):
         if self._protocol.state is not OPEN:
             log.warning(
                 "websocket refused",
-                peer=str(self._transport.get_extra_info("peername")),
+                peer=self._peer(),
                 cause=str(self._protocol.handshake_exc),
             )
             return
@@ -125,6 +182,16 @@ class WebSocketServerSide(asyncio.Protocol):
             session = self._session
             if session is not None and frame.data and session.status is SessionStatus.ESTABLISHED:
                 session.data_received(bytes(frame.data))
+                if session.waits is not Waits.CONNECT:
+                    self._protocol.max_size = self._limits.packet_bytes + self._limits.buffer_bytes
+        elif frame.opcode is Opcode.PING:
+            waiting = self._transport.get_write_buffer_size()
+            if waiting > 2 * self._limits.buffer_bytes:
+                log.warning("websocket cut off", peer=self._peer(), cause="pings, and never reads")
+                self._transport.abort()
+
+    def _peer(self) -> str:
+        return peer_name(self._transport.get_extra_info("peername"))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -155,10 +222,13 @@ class WebSocketServerSide(asyncio.Protocol):
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:
+        self._reads = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        self._reads = True
+        if not self._unread:
+            self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._transport.set_write_buffer_limits(high, low)

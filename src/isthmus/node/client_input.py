@@ -1,0 +1,324 @@
+"""What comes from a client: in which order, how much of it, and when it is handled.
+
+What a client session waits for decides what becomes of what its client sends (`Waits`):
+
+    CONNECT ──comes──▶ CONNACK ──accepts──▶ NOTHING ──a link is congested──▶ LINK ──has room──┐
+       │                  └──refuses──▶ over   ▲  └──its slice is over──▶ TURN ──next slice──┤
+       └──anything else──▶ over                └────────────────────────────────────────────┘
+
+Only when it waits for nothing are packets handled as they come.  Else they are *parked*, with two
+exceptions: AUTH passes before the CONNACK, which depends on it, and pings pass while a link is
+congested, so that nobody takes the client for dead.
+
+Invariants:
+
+* packets are handled in the order in which they came, each whole and once;
+* what is parked is bounded by `buffer_bytes` and one read; beyond it the client is not read;
+* something is parked only while the session waits;
+* frames are handled for one slice at a time (`isthmus.node.turns`);
+* after bytes that are no packet nothing more is taken, and what came before them is handled.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+from itertools import pairwise
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.node.session import Session, SessionStatus
+
+if TYPE_CHECKING:
+    from isthmus.node.runtime import Node
+
+__all__ = ["ClientInput", "Waits"]
+
+SLICE_FRAMES = 1024
+"""Frames after which the clock is looked at, all of them the cheap kind."""
+
+_PINGREQ, _AUTH = 0xC0, 0xF0
+
+
+class Waits(Enum):
+    """What a client session waits for; what comes from the client meanwhile is parked."""
+
+    CONNECT = auto()
+    CONNACK = auto()
+    NOTHING = auto()
+    LINK = auto()
+    TURN = auto()
+
+
+class ClientInput(Session):
+    """The receiving half of a client's connection."""
+
+    __slots__ = (
+        "address",
+        "buffer",
+        "carried_bytes",
+        "connect_frame",
+        "ends_s",
+        "interrupted",
+        "max_packet_bytes",
+        "node",
+        "orphaned",
+        "over",
+        "parked",
+        "parked_bytes",
+        "pending_bytes",
+        "protocol_level",
+        "reading_held",
+        "waits",
+    )
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.limits.drain_s)
+        self.node = node
+        self.max_packet_bytes = node.limits.packet_bytes
+        self.buffer = FrameBuffer()
+        self.carried_bytes = 0
+        """Bytes that wait in what carries the session: of an incomplete WebSocket frame."""
+        self.pending_bytes = 0
+        """What `Pending` has counted for it."""
+        self.address = ""
+        """Whose it is counted as."""
+        self.waits = Waits.CONNECT
+        self.protocol_level = 4
+        self.connect_frame = b""
+        """The CONNECT, until it is answered."""
+        self.over = False
+        """Nothing more is taken from the client: it said DISCONNECT, was wrong, or was refused."""
+        self.orphaned = False
+        """The client is gone, but what it sent is not yet handled."""
+        self.interrupted = False
+        """The frame being handled is the last one for now."""
+        self.ends_s = 0.0
+        """When the slice is over."""
+        self.parked: deque[bytes] = deque()
+        self.parked_bytes = 0
+        self.reading_held = False
+
+    # ---- what is done with it ------------------------------------------------------------
+
+    @abstractmethod
+    def _first_packet(self, data: bytes) -> None:
+        """Expect a CONNECT in `data`, perhaps not all of it."""
+
+    @abstractmethod
+    def _relay(self, data: bytes, offsets: Sequence[int]) -> int:
+        """Handle the whole frames in `data` until `interrupted`; how far it came."""
+
+    @abstractmethod
+    def _check_other(self, head: int, data: bytes, start: int, stop: int) -> None:
+        """Check a packet that is not PUBLISH."""
+
+    @abstractmethod
+    def _forward(self, data: bytes, publishes: int) -> None:
+        """Send whole packets to the broker."""
+
+    @abstractmethod
+    def _protocol_error(self, error: RemoteProtocolError) -> None:
+        """The client sent what it must not: it is over."""
+
+    @abstractmethod
+    def end_for_pending(self, error: RemoteProtocolError) -> None:
+        """It holds the most of what is held too much."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """The client is gone, and everything it sent is handled or discarded."""
+
+    # ---- bytes from the client -----------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.status is not SessionStatus.ESTABLISHED or self.over:
+            return
+        if not self.node.pacer.armed:
+            self.node.pacer.arm()
+        buffer = self.buffer
+        if buffer.pending_bytes and not (data := buffer.push(data)):
+            self._count_pending()
+            return
+        if self.waits is Waits.CONNECT:
+            self._first_packet(data)
+            return
+        try:
+            offsets = scan(data, self.max_packet_bytes)
+        except RemoteProtocolError as error:
+            # The frames before the bad one are good; it ends the connection when they are done.
+            good = data[: error.offset]
+            self._frames_received(good, scan(good))
+            self._park_bad(data[error.offset :], error)
+            return
+        self._frames_received(data, offsets)
+
+    def _frames_received(self, data: bytes, offsets: Sequence[int]) -> None:
+        """Handle whole frames, or let them wait; keep the incomplete one behind them."""
+        if self.waits is Waits.NOTHING and len(offsets) <= SLICE_FRAMES:
+            self.ends_s = self.node.turns.slice_ends_s()
+            whole = self._relay(data, offsets)
+            if self.over:
+                return
+            if whole == len(data):
+                if self.pending_bytes:
+                    self._count_pending()
+                return
+            if whole < offsets[-1]:
+                self._put_back(data[whole : offsets[-1]])
+        else:
+            try:
+                self._park(data, offsets)
+            except RemoteProtocolError as error:
+                self._protocol_error(error)
+                return
+            if self.waits is Waits.NOTHING:
+                self.go_on(self.node.turns.slice_ends_s())
+        if not self.over:
+            self._keep(data[offsets[-1] :])
+
+    # ---- what waits ----------------------------------------------------------------------
+
+    def _park(self, data: bytes, offsets: Sequence[int], *, first: bool = False) -> None:
+        """Let whole frames wait, in pieces of `SLICE_FRAMES`, behind the others or before them.
+
+        Pings pass while a link is congested, so that nobody takes the client for dead; AUTH passes
+        before the CONNACK, which depends on it.
+        """
+        begin = offsets[0]
+        pieces: list[bytes] = []
+        passes = 0
+        if self.waits is Waits.LINK:
+            passes = _PINGREQ
+        elif self.waits is Waits.CONNACK and self.paired is not None and self.protocol_level == 5:
+            passes = _AUTH
+        if passes and data.count(passes):
+            for start, stop in pairwise(offsets):
+                if data[start] == passes and (passes == _AUTH or stop - start == 2):
+                    self._check_other(passes, data, start, stop)
+                    self._forward(data[start:stop], 0)
+                    pieces.append(data[begin:start])
+                    begin = stop
+            pieces.append(data[begin : offsets[-1]])
+        else:
+            for at in range(SLICE_FRAMES, len(offsets) - 1, SLICE_FRAMES):
+                pieces.append(data[begin : offsets[at]])
+                begin = offsets[at]
+            pieces.append(data[begin : offsets[-1]])
+        pieces = [piece for piece in pieces if piece]
+        if first:
+            self.parked.extendleft(reversed(pieces))
+        else:
+            self.parked.extend(pieces)
+        self.parked_bytes += sum(map(len, pieces))
+
+    def _put_back(self, rest: bytes) -> None:
+        """The frames in `rest` were taken up too early."""
+        if self.waits is Waits.NOTHING:
+            self.waits = Waits.TURN
+            self.node.turns.wait(self)
+        self._park(rest, scan(rest), first=True)
+        self._hold_when_full()
+
+    def _park_bad(self, rest: bytes, error: RemoteProtocolError) -> None:
+        """What `rest` begins with is wrong: that ends the connection after what waits before it."""
+        if self.over:
+            return
+        if self.waits is Waits.NOTHING:
+            self._protocol_error(error)
+            return
+        self.parked.append(rest)
+        self.parked_bytes += len(rest)
+        self._hold_reading()
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep an incomplete frame until more of it arrives."""
+        self.buffer.keep(rest)
+        self._count_pending()
+
+    def go_on(self, ends_s: float) -> None:
+        """Handle what is parked, until it has to wait again."""
+        self.waits = Waits.NOTHING
+        self.ends_s = ends_s
+        parked = self.parked
+        while parked and not self.over:
+            if self.paired is None or self.paired.status is not SessionStatus.ESTABLISHED:
+                self._forget_parked()  # nobody to give it to
+                break
+            piece = parked.popleft()
+            self.parked_bytes -= len(piece)
+            self._handle_piece(piece)
+            if self.waits is not Waits.NOTHING:
+                return
+            if parked and perf_counter() > ends_s:
+                self._put_back(b"")
+                return
+        if self.orphaned:
+            self.finish()
+        elif self.reading_held:
+            self.reading_held = False
+            self.release_reading()
+
+    def _handle_piece(self, piece: bytes) -> None:
+        fault: RemoteProtocolError | None = None
+        bad = b""
+        try:
+            offsets = scan(piece, self.max_packet_bytes)
+        except RemoteProtocolError as error:
+            fault, bad, piece = error, piece[error.offset :], piece[: error.offset]
+            offsets = scan(piece)
+        if len(offsets) > SLICE_FRAMES + 1:
+            self._park(piece + bad, [*offsets, offsets[-1] + len(bad)], first=True)
+            return
+        whole = self._relay(piece, offsets)
+        if self.over:
+            return
+        if fault is not None:
+            if whole == len(piece) and self.waits is Waits.NOTHING:
+                self._protocol_error(fault)
+                return
+            self.parked.appendleft(bad)
+            self.parked_bytes += len(bad)
+        if whole < len(piece):
+            self._put_back(piece[whole:])
+
+    def _hold_when_full(self) -> None:
+        waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
+        if self.waits is Waits.TURN or waiting > self.node.limits.buffer_bytes:
+            self._hold_reading()
+
+    def _hold_reading(self) -> None:
+        if not self.reading_held:
+            self.reading_held = True
+            self.hold_reading()
+
+    def _forget_parked(self) -> None:
+        self.parked.clear()
+        self.parked_bytes = 0
+
+    def _forget_pending(self) -> None:
+        self._forget_parked()
+        self.buffer = FrameBuffer()
+        self.connect_frame = b""
+        self.carried_bytes = 0
+        if self.pending_bytes:
+            self.node.pending.count(self, 0)
+
+    def carrier_holds(self, size: int) -> None:
+        """So many bytes of an incomplete WebSocket frame wait outside of this session."""
+        if self.carried_bytes != size and not self.over:
+            self.carried_bytes = size
+            self._count_pending()
+
+    def _count_pending(self) -> None:
+        held = self.buffer.pending_bytes + self.carried_bytes
+        if self.waits is Waits.CONNACK:
+            held += self.parked_bytes + len(self.connect_frame)
+        if held != self.pending_bytes:
+            self.node.pending.count(self, held)
+        if self.waits is not Waits.NOTHING and self.waits is not Waits.CONNECT:
+            self._hold_when_full()
