@@ -9,6 +9,9 @@ import pytest
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError, UnsupportedProtocolVersion
 from isthmus.mqtt.decoding import decode, decode_connect
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Connect, PubRel, Subscribe, Subscription
+from isthmus.mqtt.primitives import ReadLimits
 from isthmus.mqtt.rules import Rule
 
 CONNECT_V3 = "0004 4D515454 04"
@@ -117,7 +120,7 @@ BROKEN: list[tuple[Rule, int, str]] = [
     (
         Rule.PROPERTY_NOT_ALLOWED,
         5,
-        "10 16" + CONNECT_V5 + "06 0000 00 0000 03 23 0001 0001 77 0000",
+        "10 18" + CONNECT_V5 + "06 0000 00 0000 03 23 0001 0001 77 0000",
     ),  # a topic alias in a will
     (Rule.RESPONSE_TOPIC, 5, "30 0A 0001 61 06 08 0003 612F2B"),
     (Rule.RESPONSE_TOPIC, 5, "30 07 0001 61 03 08 0000"),
@@ -128,6 +131,8 @@ BROKEN: list[tuple[Rule, int, str]] = [
 
 # Rules that no frame handed to `decode` can break, and where they are tested.
 ELSEWHERE = {
+    Rule.PROPERTY_BYTES,
+    Rule.FILTERS,
     Rule.NOT_CONNECT,  # decode_connect, below
     Rule.SUBSCRIPTION_IDENTIFIER_FROM_CLIENT,  # test_packets_publish_properties.py
     Rule.FIELD_TOO_LONG,  # from here on: test_packets_encoding.py
@@ -204,7 +209,7 @@ def test_reason_code_and_section(level: int, wire: str, reason_code: int, sectio
         ("10 0C 0004 4D515454 03 00 0000 0000", 3),
         ("10 0C 0004 4D515454 06 00 0000 0000", 6),
         ("10 0C 0004 4D515454 84 00 0000 0000", 0x84),  # a bridge of Mosquitto's
-        ("10 0E 0006 4D5149736470 03 02 003C 0000", 3),  # MQTT 3.1
+        ("10 0E 0006 4D5149736470 04 02 003C 0000", 4),  # the name of MQTT 3.1
     ],
 )
 def test_unsupported_protocol_version(wire: str, level: int) -> None:
@@ -212,6 +217,40 @@ def test_unsupported_protocol_version(wire: str, level: int) -> None:
         decode_connect(bytes.fromhex(wire))
     assert caught.value.level == level
     assert (caught.value.reason_code, caught.value.section) == (0x84, "MQTT-3.1.2-2")
+
+
+def test_mqtt_3_1_is_read() -> None:
+    connect = decode_connect(bytes.fromhex("10 0F 0006 4D5149736470 03 02 003C 0001 61"))
+    assert connect == Connect("a", keep_alive=60, protocol_level=3)
+    assert encode(connect, 3) == bytes.fromhex("10 0F 0006 4D5149736470 03 02 003C 0001 61")
+    # It marks also these as sent again, which later versions forbid.
+    assert decode(bytes.fromhex("6A 02 0001"), 3) == PubRel(1)
+    assert decode(bytes.fromhex("8A 06 0001 0001 61 00"), 3) == Subscribe(1, (Subscription("a"),))
+    with pytest.raises(MalformedPacket):
+        decode(bytes.fromhex("4A 02 0001"), 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "level", "wire"),
+    [
+        (Rule.PROPERTY_BYTES, 5, "10 12" + CONNECT_V5 + "02 0000 05 11 0000000A 0000"),
+        (
+            Rule.PROPERTY_BYTES,
+            5,
+            "10 18" + CONNECT_V5 + "06 0000 00 0000 05 1800000001 0001 61 0000",
+        ),
+        (Rule.PROPERTY_BYTES, 5, "40 09 0001 00 05 26 0000 0000"),
+        (Rule.FILTERS, 4, "82 0E 0001 0001 61 00 0001 62 00 0001 63 00"),
+        (Rule.FILTERS, 5, "A2 0C 0001 00 0001 61 0001 62 0001 63"),
+    ],
+)
+def test_a_readers_limits(rule: Rule, level: int, wire: str) -> None:
+    decoded = bytes.fromhex(wire)
+    with pytest.raises(RemoteProtocolError, match=rule.problem) as caught:
+        decode(decoded, level, ReadLimits(property_bytes=4, filters=2))
+    assert caught.value.reason_code == 0x97
+    if rule is Rule.FILTERS:
+        decode(decoded, level, ReadLimits(property_bytes=4, filters=3))
 
 
 def test_first_packet_is_connect() -> None:
