@@ -120,7 +120,7 @@ BROKEN: list[tuple[Rule, int, str]] = [
     (
         Rule.PROPERTY_NOT_ALLOWED,
         5,
-        "10 18" + CONNECT_V5 + "06 0000 00 0000 03 23 0001 0001 77 0000",
+        "10 16" + CONNECT_V5 + "06 0000 00 0000 03 23 0001 0001 77 0000",
     ),  # a topic alias in a will
     (Rule.RESPONSE_TOPIC, 5, "30 0A 0001 61 06 08 0003 612F2B"),
     (Rule.RESPONSE_TOPIC, 5, "30 07 0001 61 03 08 0000"),
