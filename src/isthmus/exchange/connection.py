@@ -1,7 +1,10 @@
 """One connection to another node, from its first byte: the greeting, then packets.
 
     dialled:  send CONNECT ──▶ (AUTH ──▶ send AUTH) ──▶ CONNACK ──▶ open
-    accepted: CONNECT ──▶ (send AUTH ──▶ AUTH) ──▶ send CONNACK ──▶ open
+    accepted: CONNECT ──▶ (send AUTH ──▶ AUTH) ──▶ judged ──▶ send CONNACK ──▶ open
+
+An accepted connection whose other end has proved itself is *judged*: `Links` calls `accept` or
+`refuse`, at once or when it has found out more.
 
 What is sent is gathered and written once per turn, so that a write carries many packets.  A peer
 that breaks the rules raises `RemoteProtocolError`; the exchange then closes this connection only.
@@ -17,10 +20,13 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.exchange.hello import (
+    BEFORE_PROOF,
     NONCE_BYTES,
+    PROOF_BYTES,
     Hello,
     LinkRefused,
     auth_packet,
+    goodbye,
     proof,
     read_auth,
     read_connack,
@@ -41,9 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Greeting"]
 
-PROOF_BYTES = 32
 MAX_GREETING_BYTES = 8_192
 MAX_EARLY = 1_000
+PINGREQ = b"\xc0\x00"
 
 
 class Greeting(Enum):
@@ -51,6 +57,7 @@ class Greeting(Enum):
 
     CONNECT = "waiting for CONNECT"
     AUTH = "waiting for AUTH"
+    JUDGED = "being judged"
     CONNACK = "waiting for CONNACK"
     OPEN = "open"
     CLOSED = "closed"
@@ -64,12 +71,11 @@ class Connection:
         "_buffer",
         "_dial_nonce",
         "_early",
-        "_given_proof",
         "_hello",
+        "_key",
         "_max_packet_bytes",
         "_out",
         "_out_bytes",
-        "_secret",
         "_token_bytes",
         "_wake",
         "attempt",
@@ -81,6 +87,8 @@ class Connection:
         "link",
         "opened_s",
         "peer",
+        "pings",
+        "pongs",
         "state",
     )
 
@@ -90,7 +98,7 @@ class Connection:
         hello: Hello,
         *,
         dialled: bool,
-        secret: bytes,
+        key: bytes,
         now_s: float,
         max_packet_bytes: int,
         token_bytes: Callable[[int], bytes],
@@ -105,17 +113,18 @@ class Connection:
         self.attempt = 0
         self.lane = hello.lane
         self.opened_s = self.heard_s = now_s
+        self.pings = self.pongs = 0
+        """PINGREQs sent, and PINGRESPs that came."""
         self._hello = hello
-        self._secret = secret
+        self._key = key
         self._token_bytes = token_bytes
         self._wake = wake
         self._max_packet_bytes = max_packet_bytes
         self._buffer = FrameBuffer()
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._dial_nonce = token_bytes(NONCE_BYTES) if secret and dialled else b""
+        self._dial_nonce = token_bytes(NONCE_BYTES) if key and dialled else b""
         self._accept_nonce = b""
-        self._given_proof = b""
         self._early: list[bytes] = []
 
     # ---- bytes ---------------------------------------------------------------------------
@@ -147,6 +156,22 @@ class Connection:
             if self.state is not Greeting.CLOSED:
                 self.channel.write(data)
 
+    def ping(self) -> int:
+        """Ask whether the other end is there; it has answered when `pongs` is the result."""
+        self.send(PINGREQ)
+        self.pings += 1
+        return self.pings
+
+    @property
+    def host(self) -> str:
+        """Where the other end is, without its port."""
+        return self.channel.peer.rpartition(":")[0] or self.channel.peer
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the other end has said anything that made sense."""
+        return self.state is not Greeting.CONNECT
+
     def peer_id(self) -> str:
         """The other node's id, empty before its hello."""
         return self.peer.node_id if self.peer is not None else ""
@@ -170,74 +195,95 @@ class Connection:
         """Dialled: say hello."""
         self.send(encode(write_connect(self._hello, keep_alive_s, self._dial_nonce), 5))
 
-    def greet(self, frame: bytes, judge: Callable[[Hello], None]) -> bool:
-        """Take one packet of the greeting; True when the connection is open.
+    def greet(self, frame: bytes) -> bool:
+        """Take one packet of the greeting; True when the other node has proved who it is.
 
-        `judge` raises `LinkRefused` if the node that says hello must not be linked with.
+        A connection that was dialled is open then; one that was accepted is to be judged.
         """
         packet = decode(frame, 5)
         if self.state is Greeting.CONNECT and isinstance(packet, Connect):
-            return self._connect_came(packet, judge)
+            return self._connect_came(packet)
         if self.state is Greeting.AUTH and isinstance(packet, Auth):
             return self._proof_came(packet)
         if self.state is Greeting.CONNACK and isinstance(packet, Auth):
             self._challenge_came(packet)
             return False
         if self.state is Greeting.CONNACK and isinstance(packet, ConnAck):
-            return self._connack_came(packet, judge)
+            return self._connack_came(packet)
         raise MalformedPacket(f"{type(packet).__name__} while {self.state.value}")
 
-    def _connect_came(self, connect: Connect, judge: Callable[[Hello], None]) -> bool:
+    def _connect_came(self, connect: Connect) -> bool:
         peer, self._dial_nonce = read_connect(connect)
         self.lane = peer.lane
         self._hello = self._hello.for_lane(peer.lane, peer.lanes)
-        if bool(self._secret) != bool(self._dial_nonce):
+        if bool(self._key) != bool(self._dial_nonce):
             raise LinkRefused(
                 "authentication",
                 "it asks for a shared secret, and none was shown"
-                if self._secret
+                if self._key
                 else "a shared secret was shown, and it has none",
             )
         self.peer = peer
-        judge(peer)
-        if self._secret:
-            self._accept_nonce = self._token_bytes(NONCE_BYTES)
-            self._reply(auth_packet(self._accept_nonce + self._prove("accept", self._hello)))
-            self.state = Greeting.AUTH
-            return False
-        return self._open()
+        if not self._key:
+            self.state = Greeting.JUDGED
+            return True
+        self._accept_nonce = self._token_bytes(NONCE_BYTES)
+        self._reply(auth_packet(self._accept_nonce))
+        self.state = Greeting.AUTH
+        return False
 
     def _proof_came(self, auth: Auth) -> bool:
         assert self.peer is not None
         given = read_auth(auth, PROOF_BYTES)
-        if not hmac.compare_digest(given, self._prove("dial", self.peer)):
+        if not hmac.compare_digest(given, self._prove("dial", self.peer, None)):
             raise LinkRefused("authentication", "the shared secrets differ")
-        return self._open()
+        self.state = Greeting.JUDGED
+        return True
 
     def _challenge_came(self, auth: Auth) -> None:
-        if not self._secret:
+        if not self._key:
             raise LinkRefused("authentication", "the other node asks for a shared secret")
-        data = read_auth(auth, NONCE_BYTES + PROOF_BYTES)
-        self._accept_nonce = data[:NONCE_BYTES]
-        self._given_proof = data[NONCE_BYTES:]  # checked when CONNACK says who accepts
-        self._reply(auth_packet(self._prove("dial", self._hello)))
+        if self._accept_nonce:
+            raise MalformedPacket("a second AUTH")
+        self._accept_nonce = read_auth(auth, NONCE_BYTES)
+        self._reply(auth_packet(self._prove("dial", self._hello, None)))
 
-    def _connack_came(self, connack: ConnAck, judge: Callable[[Hello], None]) -> bool:
-        peer = read_connack(connack)
-        if self._secret and not hmac.compare_digest(self._given_proof, self._prove("accept", peer)):
+    def _connack_came(self, connack: ConnAck) -> bool:
+        try:
+            peer, given = read_connack(connack)
+        except LinkRefused as error:
+            self._check_refusal(error)
+            raise
+        if self._key and not self._proved(given, "accept", peer):
             raise LinkRefused("authentication", "the other node does not know the secret")
         self.peer = peer
-        judge(peer)
         self.state = Greeting.OPEN
         return True
 
-    def _open(self) -> bool:
-        self.state = Greeting.OPEN
-        self._reply(write_connack(self._hello))
-        return True
+    def _check_refusal(self, error: LinkRefused) -> None:
+        """Of who does not know the secret, a refusal is just one."""
+        if not self._key or error.cause in BEFORE_PROOF:
+            return
+        if error.by is None or not self._proved(error.proof, f"refuse {error.cause}", error.by):
+            error.cause, error.by = "refused", None
 
-    def _prove(self, role: str, hello: Hello) -> bytes:
-        return proof(self._secret, role, hello, self._dial_nonce, self._accept_nonce)
+    def _proved(self, given: bytes, role: str, accept: Hello) -> bool:
+        return bool(self._accept_nonce) and hmac.compare_digest(
+            given, self._prove(role, self._hello, accept)
+        )
+
+    def accept(self) -> None:
+        """The other node may come in."""
+        self._reply(write_connack(self._hello, self._own_proof("accept")))
+        self.state = Greeting.OPEN
+
+    def _own_proof(self, role: str) -> bytes:
+        if not self._key or self.peer is None or self.state is not Greeting.JUDGED:
+            return b""
+        return self._prove(role, self.peer, self._hello)
+
+    def _prove(self, role: str, dial: Hello, accept: Hello | None) -> bytes:
+        return proof(self._key, role, dial, accept, self._dial_nonce + self._accept_nonce)
 
     def _reply(self, packet: Packet) -> None:
         self.send(encode(packet, 5))
@@ -246,14 +292,20 @@ class Connection:
 
     def refuse(self, error: LinkRefused) -> None:
         """Tell the other node why, and close."""
-        if self.state in (Greeting.CONNECT, Greeting.AUTH):
-            self._reply(refusal(error, self._hello))
+        if self.state in (Greeting.CONNECT, Greeting.AUTH, Greeting.JUDGED):
+            proof = self._own_proof(f"refuse {error.cause}")
+            self._reply(refusal(error, self._hello, proof))
+        elif self.state is Greeting.OPEN and error.cause == "same-id":
+            self._reply(goodbye(error))  # for other causes it is enough to be cut off
         self.close()
 
     def say_goodbye(self, code: ReasonCode) -> None:
         if self.state is Greeting.OPEN:
             self._reply(Disconnect(code))
         self.close()
+
+    def abort(self) -> None:
+        self.channel.abort()
 
     def close(self) -> None:
         if self.state is not Greeting.CLOSED:

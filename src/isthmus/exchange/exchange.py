@@ -32,6 +32,7 @@ from isthmus.exchange.message import (
     from_publish,
 )
 from isthmus.exchange.retention import RETAINED_TOPIC
+from isthmus.exchange.same_id import SAME_ID_TOPIC
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology import LinkState, TopologyGuard
 from isthmus.exchange.traffic import Traffic
@@ -275,6 +276,9 @@ class Exchange:
         self.algorithm.on_session_closed(link.info)
         self.traffic.give_up(link)
 
+    def own_other_lives(self) -> tuple[str, ...]:
+        return self.guard.other_lives()
+
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> None:
         """A packet came on a lane of an established link."""
         head = frame[0]
@@ -316,6 +320,8 @@ class Exchange:
         elif packet.topic == TOPOLOGY_TOPIC:
             self.traffic.plain.forget()
             self.guard.message_arrived(link.info.peer, packet.payload)
+        elif packet.topic == SAME_ID_TOPIC:
+            self.links.same_id_told(packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
         elif link.active:
@@ -356,6 +362,11 @@ class Exchange:
             self._close_for_algorithm(link)
 
     # ---- every turn; what people see -----------------------------------------------------
+
+    @property
+    def problem(self) -> str:
+        """Why clients should go to another node; empty if all is well."""
+        return self.links.conflict.reason
 
     def flush(self) -> None:
         self.links.flush()

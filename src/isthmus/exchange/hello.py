@@ -2,39 +2,53 @@
 
     dialling node                                   accepting node
     CONNECT (hello [, method, nonce]) ───────────▶
-                         ◀─────── AUTH (nonce, proof)                only with a shared secret
+                         ◀─────── AUTH (nonce)                       only with a shared secret
     AUTH (proof) ────────────────────────────────▶                   only with a shared secret
-                         ◀─────── CONNACK (hello) or CONNACK (refusal with its cause)
+                         ◀─────── CONNACK (hello [, proof]) or CONNACK (refusal with its cause)
 
-A hello is the client id ``$isthmus/<node id>`` and user properties: the version of this wire
-format, the incarnation (new at every start of a node), the algorithm, and which of how many
-connections of the link this one is.  Both sides must speak the same version and the same algorithm.
+A hello is the client id ``$isthmus/<node id>``, MQTT's Maximum Packet Size and user properties: the
+version of this wire format, the incarnation (new at every start of a node), the algorithm, and
+which of how many connections of the link this one is.  Both sides must speak the same version and
+the same algorithm.
 
-With a shared secret both sides prove that they know it by an HMAC over both nonces, both ids and
-their role, so that neither the secret nor anything reusable crosses the wire; it is MQTT 5's
-enhanced authentication (§4.12) with the method ``isthmus-hmac-sha256``.
+With a shared secret both sides prove that they know it by an HMAC over both nonces, their role and
+all that was said in the hellos, so that neither the secret nor anything reusable crosses the wire;
+it is MQTT 5's enhanced authentication (§4.12) with the method ``isthmus-hmac-sha256``.  The
+dialling side proves itself first: whoever connects and does not know the secret gets a nonce and a
+refusal, and nothing that was made with the secret.  Whoever *is connected to* gets one proof to
+guess at, so the key is derived from the secret by scrypt, which makes each guess dear.
+
+Invariant: before the dialling node has proved itself it is judged by its hello's form alone; what
+depends on this node (its links, its algorithm) is decided and told afterwards, and a refusal is
+then proved like an acceptance.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.packets import Auth, ConnAck, Connect
+from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = [
     "AUTH_METHOD",
     "NONCE_BYTES",
+    "PROOF_BYTES",
     "WIRE_VERSION",
     "Hello",
     "LinkRefused",
     "auth_packet",
+    "cause_of_goodbye",
+    "goodbye",
     "is_link_connect",
+    "link_key",
     "proof",
     "read_auth",
     "read_connack",
@@ -44,25 +58,24 @@ __all__ = [
     "write_connect",
 ]
 
-WIRE_VERSION = "1"
+WIRE_VERSION = "2"
 AUTH_METHOD = "isthmus-hmac-sha256"
 NONCE_BYTES = 16
+PROOF_BYTES = 32
 CLIENT_ID_PREFIX = "$isthmus/"
 MAX_LANES = 64
-CAUSES = frozenset(
-    (
-        "algorithm",
-        "authentication",
-        "bad-hello",
-        "bad-lane",
-        "duplicate",
-        "not-a-node",
-        "removed",
-        "same-id",
-        "stopping",
-        "version",
-    )
-)
+MAX_PACKET_BYTES = 268_435_460
+BEFORE_PROOF = frozenset(("authentication", "bad-hello", "not-a-node", "version"))
+"""Causes for which a node is refused before it has proved itself, so that nobody proves them."""
+CAUSES = BEFORE_PROOF | {
+    "algorithm",
+    "bad-lane",
+    "duplicate",
+    "removed",
+    "same-id",
+    "stopping",
+    "too-many-links",
+}
 """Why a link can be refused."""
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -77,8 +90,14 @@ class LinkRefused(RemoteProtocolError):
     ) -> None:
         super().__init__(problem, reason_code=reason_code)
         self.cause = cause
-        self.node_id = ""
+        self.by: Hello | None = None
+        """Who refused, if it was the other node and it said so."""
+        self.proof = b""
+
+    @property
+    def node_id(self) -> str:
         """Who refused, if it was the other node."""
+        return self.by.node_id if self.by is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,8 @@ class Hello:
     lanes: int = 1
     keeps_state: bool = False
     """Whether the node knows its neighbours after a restart, so that it is worth waiting for."""
+    max_packet_bytes: int = MAX_PACKET_BYTES
+    """The longest PUBLISH of a client that this node takes, without the property ``$i``."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -105,6 +126,10 @@ class Hello:
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
         )
+
+    def said(self) -> list[object]:
+        """All of it, for a proof."""
+        return [self.max_packet_bytes, *self.user_properties()]
 
 
 def is_link_connect(client_id: str) -> bool:
@@ -121,6 +146,7 @@ def write_connect(hello: Hello, keep_alive_s: int, nonce: bytes) -> Connect:
         properties=Properties(
             authentication_method=AUTH_METHOD if nonce else None,
             authentication_data=nonce or None,
+            maximum_packet_size=hello.max_packet_bytes,
             user_properties=hello.user_properties(),
         ),
         protocol_level=5,
@@ -137,37 +163,67 @@ def read_connect(connect: Connect) -> tuple[Hello, bytes]:
     return hello, _read_nonce(connect.properties)
 
 
-def write_connack(hello: Hello) -> ConnAck:
+def write_connack(hello: Hello, proof: bytes) -> ConnAck:
+    """`proof` is empty without a shared secret."""
     return ConnAck(
         reason_code=ReasonCode.SUCCESS,
-        properties=Properties(user_properties=hello.user_properties()),
-    )
-
-
-def refusal(error: LinkRefused, hello: Hello) -> ConnAck:
-    return ConnAck(
-        reason_code=ReasonCode(error.reason_code),
         properties=Properties(
-            reason_string=error.problem,
-            user_properties=(("cause", error.cause), ("node", hello.node_id)),
+            authentication_method=AUTH_METHOD if proof else None,
+            authentication_data=proof or None,
+            maximum_packet_size=hello.max_packet_bytes,
+            user_properties=hello.user_properties(),
         ),
     )
 
 
-def read_connack(connack: ConnAck) -> Hello:
-    """The hello of the accepting node; raises `LinkRefused` with its cause if it refused."""
-    if connack.reason_code != ReasonCode.SUCCESS:
-        given = dict(connack.properties.user_properties)
-        cause = given.get("cause", "")
-        error = LinkRefused(
-            cause if cause in CAUSES else "refused",  # it becomes a metric's label
-            "the other node says: "
-            + (connack.properties.reason_string or f"reason code 0x{int(connack.reason_code):02x}"),
-            int(connack.reason_code),
-        )
-        error.node_id = given.get("node", "")
-        raise error
-    return _read_hello(connack.properties)
+def refusal(error: LinkRefused, hello: Hello, proof: bytes) -> ConnAck:
+    """`proof` is empty if the dialling node has not proved itself, or there is no secret."""
+    return ConnAck(
+        reason_code=ReasonCode(error.reason_code),
+        properties=Properties(
+            authentication_method=AUTH_METHOD if proof else None,
+            authentication_data=proof or None,
+            maximum_packet_size=hello.max_packet_bytes,
+            reason_string=error.problem,
+            user_properties=(("cause", error.cause), *hello.user_properties()),
+        ),
+    )
+
+
+def read_connack(connack: ConnAck) -> tuple[Hello, bytes]:
+    """The accepting node's hello and proof; raises `LinkRefused` with its cause if it refused."""
+    properties = connack.properties
+    proved = properties.authentication_method == AUTH_METHOD
+    proof = (properties.authentication_data or b"") if proved else b""
+    if connack.reason_code == ReasonCode.SUCCESS:
+        return _read_hello(properties), proof
+    cause = dict(properties.user_properties).get("cause", "")
+    error = LinkRefused(
+        cause if cause in CAUSES else "refused",  # it becomes a metric's label
+        "the other node says: "
+        + (properties.reason_string or f"reason code 0x{int(connack.reason_code):02x}"),
+        int(connack.reason_code),
+    )
+    try:
+        error.by, error.proof = _read_hello(properties), proof
+    except LinkRefused:
+        pass  # of another version, or not a node's: there is nothing to know about it
+    raise error
+
+
+def goodbye(error: LinkRefused) -> Disconnect:
+    """How a dialling node refuses: it has been accepted already."""
+    return Disconnect(
+        ReasonCode(error.reason_code),
+        properties=Properties(
+            reason_string=error.problem, user_properties=(("cause", error.cause),)
+        ),
+    )
+
+
+def cause_of_goodbye(disconnect: Disconnect) -> str:
+    cause = dict(disconnect.properties.user_properties).get("cause", "")
+    return cause if cause in CAUSES else ""
 
 
 def _read_hello(properties: Properties) -> Hello:
@@ -180,7 +236,7 @@ def _read_hello(properties: Properties) -> Hello:
     if version != WIRE_VERSION:
         raise LinkRefused(
             "version",
-            f"wire format {version}; this node speaks {WIRE_VERSION}",
+            f"wire format {version:.20}; this node speaks {WIRE_VERSION}",
             ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
         )
     lane = re.fullmatch(r"(\d{1,2})/(\d{1,2})", given.get("lane", ""))
@@ -199,6 +255,7 @@ def _read_hello(properties: Properties) -> Hello:
         int(lane[1]),
         int(lane[2]),
         given.get("state") == "1",
+        properties.maximum_packet_size or MAX_PACKET_BYTES,
     )
 
 
@@ -209,7 +266,7 @@ def _read_nonce(properties: Properties) -> bytes:
     if properties.authentication_method != AUTH_METHOD or len(data) != NONCE_BYTES:
         raise LinkRefused(
             "authentication",
-            f"authentication method {properties.authentication_method!r}",
+            f"authentication method {properties.authentication_method!r:.80}",
             ReasonCode.BAD_AUTHENTICATION_METHOD,
         )
     return data
@@ -218,10 +275,25 @@ def _read_nonce(properties: Properties) -> bytes:
 # ---- the shared secret -------------------------------------------------------------------
 
 
-def proof(secret: bytes, role: str, hello: Hello, dial_nonce: bytes, accept_nonce: bytes) -> bytes:
-    """What only a holder of `secret` can compute for this very handshake."""
-    said = "\n".join((role, WIRE_VERSION, hello.node_id, hello.incarnation, str(hello.lane)))
-    return hmac.digest(secret, said.encode() + dial_nonce + accept_nonce, hashlib.sha256)
+@lru_cache(maxsize=8)
+def link_key(secret: bytes) -> bytes:
+    """What proofs are made with; empty without a secret.
+
+    The salt is the same everywhere, because all nodes must come to the same key; it keeps tables
+    that were made for something else from being of use.
+    """
+    if not secret:
+        return b""
+    return hashlib.scrypt(secret, salt=b"isthmus link 2", n=1 << 14, r=8, p=1, dklen=32)
+
+
+def proof(key: bytes, role: str, dial: Hello, accept: Hello | None, nonces: bytes) -> bytes:
+    """What only a holder of the secret can compute for this very handshake.
+
+    `nonces`: the dialling node's and then the accepting node's.
+    """
+    said = [role, dial.said(), accept.said() if accept is not None else None, nonces.hex()]
+    return hmac.digest(key, json.dumps(said).encode(), hashlib.sha256)
 
 
 def auth_packet(data: bytes) -> Auth:

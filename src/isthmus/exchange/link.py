@@ -79,6 +79,7 @@ class Link:
         "info",
         "initiator",
         "outgoing",
+        "packet_bytes",
         "qos",
         "queue_bytes",
         "round_robin",
@@ -108,6 +109,8 @@ class Link:
         self.waiters: list[Callable[[], None]] = []
         self.sent = 0
         self.dropped = 0
+        self.packet_bytes = 1 << 28
+        """The longest PUBLISH of a client that the neighbor takes, as it said in its greeting."""
         self.up_since_s = 0.0
         self._turn = 0
 

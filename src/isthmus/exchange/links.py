@@ -6,34 +6,46 @@ connections that the node with the lower id opened are kept, which both ends con
 A peer that was told to be dialled is dialled for ever, with a growing, jittered pause.  A neighbour
 that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent for longer
 than `dead_after_s`, is kept for `hold_s`.  One that the operator removed is refused until it is
-added again.
+added again.  A second node of a neighbor's id is refused (`isthmus.exchange.same_id`).
+
+A link belongs to a node, not to an address: if another node answers at a peer's address, that is
+another link with a session of its own, and the former one is kept for `hold_s` like any other that
+was lost.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.connection import Connection, Greeting
-from isthmus.exchange.hello import Hello, LinkRefused
+from isthmus.exchange.greeting_room import GreetingRoom, Guest
+from isthmus.exchange.hello import Hello, LinkRefused, cause_of_goodbye, link_key
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus, Peer
+from isthmus.exchange.same_id import SAME_ID_TOPIC, IdConflict, Probe
+from isthmus.exchange.topology_messages import MAX_LINKS
+from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.packets import Publish
+from isthmus.mqtt.packets import Disconnect, Publish
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = ["STREAM_TOPIC", "LinkOwner", "LinkSettings", "Links"]
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+SAME_ID_PAUSE_S = 20.0
+"""The longest pause of a node that is refused because another has its id."""
 STREAM_TOPIC = "$isthmus/stream"
+LINK_OVERHEAD_BYTES = 4_096
+MAX_CONTROL_BYTES = (1 << 20) + LINK_OVERHEAD_BYTES
 MAX_STREAMS = 4_096
-MAX_GREETING = 256
+SWEEP_S = 1.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -48,8 +60,14 @@ class LinkSettings:
     hold_s: float = 60.0
     greeting_s: float = 5.0
     queue_bytes: int = 16 << 20
-    max_packet_bytes: int = 17 << 20
+    packet_bytes: int = 16 << 20
+    """The longest PUBLISH of a client that this node takes; neighbors are told."""
     secret: bytes = b""
+
+    @property
+    def max_packet_bytes(self) -> int:
+        """What is read from a link: messages with what links add to them, and control packets."""
+        return max(self.packet_bytes + LINK_OVERHEAD_BYTES, MAX_CONTROL_BYTES)
 
 
 class LinkOwner(Protocol):
@@ -61,6 +79,10 @@ class LinkOwner(Protocol):
     def link_gone(self, link: Link) -> None: ...
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> None: ...
 
+    def own_other_lives(self) -> tuple[str, ...]:
+        """Incarnations of this node's id, other than its own, that the fabric knows of."""
+        ...
+
 
 class Links:
     """All links, by the neighbour's id, and the peers to dial, by address."""
@@ -68,8 +90,13 @@ class Links:
     def __init__(self, host: Host, settings: LinkSettings, hello: Hello, owner: LinkOwner) -> None:
         self.host = host
         self.settings = settings
-        self.hello = hello
+        self.hello = replace(hello, max_packet_bytes=settings.packet_bytes)
         self.owner = owner
+        self.conflict = IdConflict(host, hello.node_id, 2 * settings.dead_after_s + 1)
+        self.room = GreetingRoom()
+        self._key = link_key(settings.secret)
+        self._probes: dict[str, Probe] = {}
+        self._sweeper: Cancellable | None = None
         self.links: dict[str, Link] = {}
         self.peers: dict[str, Peer] = {}
         self.removed: set[str] = set()
@@ -88,7 +115,8 @@ class Links:
     def stop(self) -> None:
         """Say goodbye to everybody."""
         self._stopped = True
-        for timer in (self._ticker, *self._holds.values()):
+        probes = (probe.timer for probe in self._probes.values())
+        for timer in (self._ticker, self._sweeper, *self._holds.values(), *probes):
             if timer is not None:
                 timer.cancel()
         for connection in list(self._connections):
@@ -138,7 +166,9 @@ class Links:
 
         self.host.dial(peer.address, opened, failed)
 
-    def _dial_failed(self, peer: Peer, attempt: int, problem: str) -> None:
+    def _dial_failed(
+        self, peer: Peer, attempt: int, problem: str, longest_s: float = LONGEST_PAUSE_S
+    ) -> None:
         """One lane could not be opened: try the whole set again, later."""
         if not peer.dialling or peer.attempt != attempt:
             return  # of a set that is given up already
@@ -152,26 +182,43 @@ class Links:
                 if connection.link is not None:
                     connection.link.went_down()
                 connection.close()
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
+        pause_s = min(longest_s, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
         self._dial_soon(peer, pause_s * self.host.random.uniform(0.5, 1.0))
 
     # ---- connections ---------------------------------------------------------------------
 
     def accepted(self, channel: Channel) -> Connection:
         """Somebody connected to the link port."""
-        greeting = sum(other.state is not Greeting.OPEN for other in self._connections)
         connection = self._connection(channel, self.hello, dialled=False)
-        if greeting >= MAX_GREETING:
-            self.refusals["too-many-greetings"] += 1
-            channel.abort()
+        self.knocked(connection)
         return connection
+
+    def knocked(self, guest: Guest) -> None:
+        """Somebody is being greeted, or begins a TLS handshake; another may have to leave."""
+        if (leaving := self.room.enter(guest)) is not None:
+            self.refusals["too-many-greetings"] += 1
+            leaving.abort()
+        if self._sweeper is None:
+            self._sweeper = self.host.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cut off those that have been greeting for too long."""
+        self._sweeper = None
+        late_s = self.host.now() - self.settings.greeting_s
+        for guest in self.room:
+            if guest.opened_s <= late_s:
+                self.refusals["greeting-timeout"] += 1
+                self.room.leave(guest)
+                guest.abort()
+        if len(self.room) and not self._stopped:
+            self._sweeper = self.host.call_later(SWEEP_S, self._sweep)
 
     def _connection(self, channel: Channel, hello: Hello, *, dialled: bool) -> Connection:
         connection = Connection(
             channel,
             hello,
             dialled=dialled,
-            secret=self.settings.secret,
+            key=self._key,
             now_s=self.host.now(),
             max_packet_bytes=self.settings.max_packet_bytes,
             token_bytes=self.host.token_bytes,
@@ -187,8 +234,8 @@ class Links:
                 if connection.state is Greeting.CLOSED:
                     return
                 if connection.state is not Greeting.OPEN:
-                    if connection.greet(frame, lambda peer: self._judge(connection, peer)):
-                        self._opened(connection)
+                    if connection.greet(frame):
+                        self._proved(connection)
                 else:
                     self._frame(connection, frame)
         except LinkRefused as error:
@@ -203,28 +250,50 @@ class Links:
 
     def _frame(self, connection: Connection, frame: bytes) -> None:
         head = frame[0]
+        link = connection.link
         if frame == PINGREQ:
             connection.send(PINGRESP)
         elif frame == PINGRESP:
-            pass
+            connection.pongs += 1
+            if self._probes and link is not None:
+                self._pong_came(link)
         elif head == 0xE0:
             self._goodbye_came(connection, frame)
-        elif connection.link is not None:
-            if connection.link.status is LinkStatus.UP:
-                self.owner.frame_arrived(connection.link, connection.lane, frame)
-            else:
-                # The other end has all lanes already; here one is still being opened.
-                connection.keep_early(frame)
+        elif link is not None and link.status is LinkStatus.UP:
+            self.owner.frame_arrived(link, connection.lane, frame)
+        else:
+            # The other end has all lanes already; here one is still being opened, or judged.
+            connection.keep_early(frame)
+
+    # ---- who may come in -----------------------------------------------------------------
+
+    def _proved(self, connection: Connection) -> None:
+        """The other node is who it says; whether it may come in."""
+        self.room.is_neighbor(connection.host)
+        hello = connection.peer
+        assert hello is not None
+        self._judge(connection, hello)
+        link = self.links.get(hello.node_id)
+        if link is not None and self._stands(link, connection, hello):
+            self._probe(link, connection)
+        else:
+            self._let_in(connection)
+
+    def _let_in(self, connection: Connection) -> None:
+        if not connection.dialled:
+            connection.accept()
+            self.room.leave(connection)
+        self._opened(connection)
 
     def _judge(self, connection: Connection, peer: Hello) -> None:
         """Whether `peer` may be linked with; raises `LinkRefused`."""
         if self._stopped:
             raise LinkRefused("stopping", "this node is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
         if peer.node_id == self.hello.node_id:
-            raise LinkRefused("same-id", f"both nodes are called {peer.node_id!r}")
+            self._met_itself(peer)
         if peer.algorithm != self.hello.algorithm:
             raise LinkRefused(
-                "algorithm", f"algorithm {peer.algorithm!r} here {self.hello.algorithm!r}"
+                "algorithm", f"algorithm {peer.algorithm!r:.80} here {self.hello.algorithm!r}"
             )
         wanted = connection.dialled_for
         if wanted is not None and self.peers.get(wanted.address) is wanted:
@@ -232,18 +301,99 @@ class Links:
         elif wanted is not None or peer.node_id in self.removed:
             raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
         link = self.links.get(peer.node_id)
-        if link is None or link.status is LinkStatus.DOWN:
+        if link is None and len(self.links) >= MAX_LINKS:
+            raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
+        initiator = self.hello.node_id if connection.dialled else peer.node_id
+        if connection.lane > 0 and (
+            link is None
+            or link.initiator != initiator
+            or link.incarnation != peer.incarnation
+            or connection.lane >= link.lanes
+            or link.connections[connection.lane] is not None
+        ):
+            raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
+        if link is None or link.status is LinkStatus.DOWN or link.incarnation != peer.incarnation:
             return
         ours, theirs = self.hello.node_id, peer.node_id
-        initiator = ours if connection.dialled else theirs
         if link.initiator != initiator and link.initiator == min(ours, theirs):
             raise LinkRefused("duplicate", "there is a link already")
+
+    def _met_itself(self, peer: Hello) -> None:
+        """A node of this node's own id, or this node."""
+        if peer.incarnation == self.hello.incarnation:
+            raise LinkRefused("same-id", "that is this node itself")
+        problem = f"both nodes are called {peer.node_id!r}"
+        self.conflict.told(problem)
+        raise LinkRefused("same-id", problem)
+
+    def _stands(self, link: Link, connection: Connection, hello: Hello) -> bool:
+        """Whether a link that seems to be in order would have to go for this connection.
+
+        Not if both nodes dialled each other: then one of the two connections is too many.
+        """
+        if connection.lane > 0 or link.status is not LinkStatus.UP:
+            return False
+        initiator = self.hello.node_id if connection.dialled else hello.node_id
+        return link.incarnation != hello.incarnation or link.initiator == initiator
+
+    def _probe(self, link: Link, newcomer: Connection) -> None:
+        """Ask the standing link whether it lives before anybody takes it over."""
+        name = link.info.peer
+        probe = self._probes.get(name)
+        if probe is None:
+            standing = link.connections[0]
+            assert standing is not None
+            timer = self.host.call_later(
+                self.settings.dead_after_s / 2, lambda: self._probe_over(name)
+            )
+            probe = self._probes[name] = Probe(link, standing, standing.ping(), timer)
+        probe.newcomers.append(newcomer)
+
+    def _pong_came(self, link: Link) -> None:
+        probe = self._probes.get(link.info.peer)
+        if probe is None or not probe.answered:
+            return
+        del self._probes[link.info.peer]
+        probe.timer.cancel()
+        name = link.info.peer
+        for newcomer in probe.newcomers:
+            if newcomer.state is not Greeting.CLOSED:
+                where = newcomer.channel.peer
+                self._refused(
+                    newcomer,
+                    LinkRefused("same-id", f"a node {name!r} is linked here already and answers"),
+                )
+                payload = f"a node of its id came to {self.hello.node_id!r} from {where}"
+                link.send_control(encode(Publish(SAME_ID_TOPIC, payload.encode()), 5))
+
+    def _probe_over(self, name: str) -> None:
+        """No answer in time, or the standing link is down: the newcomer takes it over."""
+        probe = self._probes.pop(name, None)
+        if probe is None:
+            return
+        probe.timer.cancel()
+        waiting = [each for each in probe.newcomers if each.state is not Greeting.CLOSED]
+        for number, newcomer in enumerate(waiting):
+            try:
+                assert newcomer.peer is not None
+                self._judge(newcomer, newcomer.peer)
+                if number == 0:
+                    self._let_in(newcomer)
+                else:
+                    self._proved(newcomer)
+            except LinkRefused as error:
+                self._refused(newcomer, error)
+
+    def same_id_told(self, payload: bytes) -> None:
+        """A neighbor has met another node of this node's id."""
+        self.conflict.told(payload[:200].decode(errors="replace"))
 
     def _refused(self, connection: Connection, error: LinkRefused) -> None:
         if error.cause != "duplicate":
             self.refusals[error.cause] += 1
             self._log_refusal(connection, error)
         connection.refuse(error)
+        self.room.leave(connection)
         peer = connection.dialled_for
         if peer is None:
             return
@@ -252,8 +402,26 @@ class Links:
         # Whom we dial we want, also if it was removed before; both ends may be waiting for that.
         self.removed.discard(error.node_id)
         if error.cause == "duplicate":
-            peer.link = self.links.get(error.node_id or connection.peer_id(), peer.link)
-        self._dial_failed(peer, connection.attempt, error.problem)
+            link = self.links.get(error.node_id or connection.peer_id())
+            if link is not None:
+                self._leads_to(peer, link)
+        if error.cause == "same-id" and error.by is not None and not self._is_self(error.by):
+            self.conflict.told(error.problem)
+        longest_s = SAME_ID_PAUSE_S if error.cause == "same-id" else LONGEST_PAUSE_S
+        self._dial_failed(peer, connection.attempt, error.problem, longest_s)
+
+    def _is_self(self, hello: Hello) -> bool:
+        ours = self.hello
+        return (hello.node_id, hello.incarnation) == (ours.node_id, ours.incarnation)
+
+    def _leads_to(self, peer: Peer, link: Link) -> None:
+        """Which node answers at the address of `peer`; another one may have before."""
+        if peer.link is not link:
+            if peer.link is not None and peer.link.info.address == peer.address:
+                peer.link.info.address = ""
+            peer.link = link
+            peer.info = link.info
+            link.info.address = link.info.address or peer.address
 
     def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
         """Once for each cause: who is refused usually tries again, for ever."""
@@ -275,25 +443,18 @@ class Links:
         """The greeting is over: the connection becomes a lane of the neighbour's link."""
         hello = connection.peer
         assert hello is not None
-        self._judge(connection, hello)  # what was right when the greeting began may not be now
         initiator = self.hello.node_id if connection.dialled else hello.node_id
         peer = connection.dialled_for
         link = self.links.get(hello.node_id)
         if link is None:
             link = self._new_link(hello.node_id, peer)
         if peer is not None:
-            peer.link = link
+            self._leads_to(peer, link)
             link.qos = peer.qos
         if connection.lane == 0:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
-        elif (
-            link.initiator != initiator
-            or link.incarnation != hello.incarnation
-            or connection.lane >= link.lanes
-            or link.connections[connection.lane] is not None
-        ):
-            raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
+            link.packet_bytes = hello.max_packet_bytes
         link.connections[connection.lane] = connection
         connection.link = link
         if peer is not None and connection.lane == 0:
@@ -304,7 +465,10 @@ class Links:
 
     def _new_link(self, node_id: str, peer: Peer | None) -> Link:
         settings = self.settings
-        info = peer.info if peer is not None else self.owner.new_session("")
+        if peer is not None and not peer.info.peer:
+            info = peer.info
+        else:  # connected to us, or at an address where another node was before
+            info = self.owner.new_session(peer.address if peer is not None else "")
         info.peer = node_id
         link = Link(
             info,
@@ -357,6 +521,7 @@ class Links:
     def lost(self, connection: Connection, cause: str) -> None:
         """The channel under `connection` is gone."""
         self._connections.pop(connection, None)
+        self.room.leave(connection)
         connection.state = Greeting.CLOSED
         self._cut(connection, cause)
         if connection.dialled_for is not None:
@@ -377,8 +542,10 @@ class Links:
         self.host.log("warning", "link down", neighbor=link.info.peer, cause=cause)
         link.went_down()
         self.owner.link_down(link)
+        name = link.info.peer
+        if name in self._probes:
+            self.host.call_later(0.0, lambda: self._probe_over(name))
         if not self._stopped:
-            name = link.info.peer
             self._holds[name] = self.host.call_later(
                 self.settings.hold_s, lambda: self._hold_over(name)
             )
@@ -408,9 +575,13 @@ class Links:
         """A node that stops and will know us again is kept, like one that crashed."""
         link, peer = connection.link, connection.peer
         connection.close()
+        packet = decode(frame, 5)
+        assert isinstance(packet, Disconnect)
+        if cause_of_goodbye(packet) == "same-id":
+            self.conflict.told(f"{connection.peer_id()!r} is linked with another node of this id")
         if link is None:
             return
-        stops = len(frame) > 2 and frame[2] == ReasonCode.SERVER_SHUTTING_DOWN
+        stops = packet.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
         if stops and peer is not None and peer.keeps_state:
             connection.link = link
             self._cut(connection, "it stops, and may be back")
@@ -467,13 +638,13 @@ class Links:
                     connection.channel.abort()
                     self._cut(connection, f"silent for {silent_s:.1f} s")
                 else:
-                    connection.send(PINGREQ)
-            elif (
-                connection.state is not Greeting.CLOSED
-                and now_s - connection.opened_s > self.settings.greeting_s
+                    connection.ping()
+            elif connection.state is Greeting.CONNACK and now_s - connection.opened_s > (
+                self.settings.greeting_s
             ):
                 self.refusals["greeting-timeout"] += 1
                 connection.channel.abort()
+        self.conflict.announced(self.owner.own_other_lives())
         self._ticker = self.host.call_later(self.settings.dead_after_s / 3, self._tick)
 
     def _name(self, connection: Connection) -> str:

@@ -189,6 +189,13 @@ class TopologyGuard:
         """
         return {node: lives for node, lives in self._view.lives.items() if len(lives) > 1}
 
+    def other_lives(self) -> tuple[str, ...]:
+        """Other incarnations of this node's own id: its life before a restart, or a second node."""
+        here = self._here
+        return tuple(
+            life for life in self._view.lives.get(here.node_id, ()) if life != here.incarnation
+        )
+
     def status(self) -> dict[str, object]:
         """The whole fabric as seen from here, JSON-able."""
         view = self._view

@@ -51,7 +51,6 @@ WAITING_ROOM = 64
 """Connections over the limit that are still told so in a CONNACK; further ones are just closed."""
 
 LISTEN_BACKLOG = 4096
-LINK_OVERHEAD_BYTES = 4096
 SPARE_FILES = 64
 QUIET_S = 0.1
 MAX_LISTED_CLIENTS = 100
@@ -134,7 +133,7 @@ class Node:
                 dead_after_s=link.dead_after_s,
                 hold_s=link.hold_s,
                 queue_bytes=link.queue_bytes,
-                max_packet_bytes=self.limits.packet_bytes + LINK_OVERHEAD_BYTES,
+                packet_bytes=self.limits.packet_bytes,
                 secret=link.secret_bytes(),
             ),
         )

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.connection import Connection, Greeting
-from isthmus.exchange.hello import Hello, LinkRefused
+from isthmus.exchange.hello import (
+    NONCE_BYTES,
+    Hello,
+    LinkRefused,
+    link_key,
+    write_connack,
+    write_connect,
+)
+from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.packets import Connect, PingReq
+from isthmus.mqtt.packets import Auth, ConnAck, Connect, PingReq
 from isthmus.mqtt.properties import Properties
 
 SECRET = b"a secret of the fabric"
@@ -49,7 +59,7 @@ def connection(hello: Hello, *, dialled: bool, secret: bytes = b"") -> Connectio
         FakeChannel(),
         hello,
         dialled=dialled,
-        secret=secret,
+        key=link_key(secret),
         now_s=0.0,
         max_packet_bytes=1 << 20,
         token_bytes=lambda size: bytes([next(numbers) + dialled * 100]) * size,
@@ -75,7 +85,10 @@ def talk(
                 continue
             try:
                 for frame in there.frames(data, 1.0):
-                    there.greet(frame, judge if there is accepting else anybody)
+                    if there.greet(frame) and there is accepting:
+                        assert there.peer is not None
+                        judge(there.peer)
+                        there.accept()
             except LinkRefused as error:
                 there.refuse(error)
                 if there is dialling:
@@ -104,37 +117,129 @@ def test_without_the_same_secret_nobody_gets_in(dial_secret: bytes, accept_secre
     assert b.state is not Greeting.OPEN
 
 
+def written(connection: Connection) -> bytes:
+    connection.flush()
+    assert isinstance(connection.channel, FakeChannel)
+    return connection.channel.take()
+
+
+def hears(connection: Connection, data: bytes) -> bool:
+    """Whether the other node has proved itself with `data`."""
+    proved = [connection.greet(frame) for frame in connection.frames(data, 0.0)]
+    return True in proved
+
+
 def test_the_dialling_node_checks_the_accepting_one_too() -> None:
-    """Somebody who records and replays what an honest node said does not know the secret."""
+    """Somebody who does not know the secret cannot end the greeting, whatever was recorded."""
+    recorded = connection(B, dialled=False, secret=SECRET)
+    other = connection(A, dialled=True, secret=SECRET)
+    talk(other, recorded)
     a = connection(A, dialled=True, secret=SECRET)
-    honest = connection(B, dialled=False, secret=SECRET)
-    impostor = connection(Hello("c", "2", "sf"), dialled=False, secret=b"x" * 20)
     a.begin(3)
-    a.flush()
-    assert isinstance(a.channel, FakeChannel)
-    for frame in impostor.frames(a.channel.take(), 0.0):
-        impostor.greet(frame, anybody)
-    impostor.flush()
-    assert isinstance(impostor.channel, FakeChannel)
-    for frame in a.frames(impostor.channel.take(), 0.0):
-        a.greet(frame, anybody)
-    honest._open()
-    honest.flush()
-    assert isinstance(honest.channel, FakeChannel)
-    (connack,) = a.frames(honest.channel.take(), 0.0)
-    with pytest.raises(LinkRefused):
-        a.greet(connack, anybody)
+    impostor = connection(Hello("b", "2", "sf"), dialled=False, secret=b"x" * 20)
+    assert not hears(impostor, written(a))
+    assert not hears(a, written(impostor))
+    impostor.state = Greeting.JUDGED
+    impostor.accept()
+    with pytest.raises(LinkRefused) as refused:
+        hears(a, written(impostor))
+    assert refused.value.cause == "authentication"
+
+
+def test_who_connects_gets_nothing_that_was_made_with_the_secret() -> None:
+    """The dialling side proves itself first: a stranger gets a nonce, and then a refusal."""
+    stranger = connection(A, dialled=True, secret=b"a guess")
+    stranger.begin(3)
+    node = connection(B, dialled=False, secret=SECRET)
+    assert not hears(node, written(stranger))
+    answer = decode(written(node), 5)
+    assert isinstance(answer, Auth)
+    assert len(answer.properties.authentication_data or b"") == NONCE_BYTES
+    hears(stranger, encode(answer, 5))
+    with pytest.raises(LinkRefused) as refused:
+        hears(node, written(stranger))
+    node.refuse(refused.value)
+    last = decode(written(node), 5)
+    assert isinstance(last, ConnAck)
+    assert last.properties.authentication_data is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"node_id": "c"},
+        {"incarnation": "3"},
+        {"algorithm": "pf"},
+        {"lane": 1},
+        {"lanes": 3},
+        {"keeps_state": True},
+        {"max_packet_bytes": 1000},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+@pytest.mark.parametrize("whose", ["dial", "accept"])
+def test_a_proof_holds_for_all_of_both_hellos(whose: str, changed: dict[str, Any]) -> None:
+    """Somebody in the middle changes one thing of a hello, and keeps the rest."""
+    a, b = connection(A, dialled=True, secret=SECRET), connection(B, dialled=False, secret=SECRET)
+    a.begin(3)
+    connect = written(a)
+    if whose == "dial":
+        connect = encode(write_connect(replace(A, **changed), 3, nonce_of(connect)), 5)
+    assert not hears(b, connect)
+    assert not hears(a, written(b))
+    with pytest.raises(LinkRefused) as refused:
+        finish_changed(a, b, changed)
+    assert refused.value.cause == "authentication"
+
+
+def finish_changed(a: Connection, b: Connection, changed: dict[str, Any]) -> None:
+    assert hears(b, written(a))
+    b.accept()
+    connack = decode(written(b), 5)
+    assert isinstance(connack, ConnAck)
+    said = replace(B.for_lane(0, 2), **changed)
+    proof = connack.properties.authentication_data or b""
+    hears(a, encode(write_connack(said, proof), 5))
+
+
+def nonce_of(connect: bytes) -> bytes:
+    packet = decode(connect, 5)
+    assert isinstance(packet, Connect)
+    return packet.properties.authentication_data or b""
 
 
 def test_the_cause_of_a_refusal_reaches_the_other_node() -> None:
     def judge(hello: Hello) -> None:
         raise LinkRefused("same-id", f"both are called {hello.node_id}")
 
-    a, b = connection(A, dialled=True), connection(B, dialled=False)
+    for secret in (b"", SECRET):
+        a = connection(A, dialled=True, secret=secret)
+        b = connection(B, dialled=False, secret=secret)
+        with pytest.raises(LinkRefused) as refused:
+            talk(a, b, judge)
+        assert (refused.value.cause, refused.value.node_id) == ("same-id", "b")
+        assert refused.value.problem == "the other node says: both are called a"
+
+
+def test_a_refusal_of_somebody_without_the_secret_is_not_believed() -> None:
+    a = connection(A, dialled=True, secret=SECRET)
+    a.begin(3)
+    impostor = connection(B, dialled=False, secret=b"a guess")
+    hears(impostor, written(a))
+    hears(a, written(impostor))
+    impostor.refuse(LinkRefused("same-id", "there is another one"))
     with pytest.raises(LinkRefused) as refused:
-        talk(a, b, judge)
-    assert (refused.value.cause, refused.value.node_id) == ("same-id", "b")
-    assert refused.value.problem == "the other node says: both are called a"
+        hears(a, written(impostor))
+    assert (refused.value.cause, refused.value.node_id) == ("refused", "")
+
+
+def test_each_end_learns_what_the_other_takes() -> None:
+    a = connection(replace(A, max_packet_bytes=5_000), dialled=True)
+    b = connection(replace(B, max_packet_bytes=7_000), dialled=False)
+    talk(a, b)
+    assert a.peer is not None
+    assert b.peer is not None
+    assert (a.peer.max_packet_bytes, b.peer.max_packet_bytes) == (7_000, 5_000)
 
 
 def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:
@@ -147,7 +252,7 @@ def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:
     [
         ("sensor-7", (), "not-a-node"),
         ("$isthmus/a", (), "not-a-node"),
-        ("$isthmus/a", good_hello(isthmus="2"), "version"),
+        ("$isthmus/a", good_hello(isthmus="1"), "version"),
         ("$isthmus/other", good_hello(), "bad-hello"),
         ("$isthmus/a", good_hello(lane="2/2"), "bad-hello"),
         ("$isthmus/a", good_hello(lane="x"), "bad-hello"),
@@ -161,13 +266,13 @@ def test_wrong_hellos_are_refused_by_name(
     b = connection(B, dialled=False)
     frame = encode(Connect(client_id, properties=Properties(user_properties=user_properties)), 5)
     with pytest.raises(LinkRefused) as refused:
-        b.greet(frame, anybody)
+        b.greet(frame)
     assert refused.value.cause == cause
 
 
 def test_anything_else_than_a_greeting_is_malformed() -> None:
     with pytest.raises(RemoteProtocolError):
-        connection(B, dialled=False).greet(encode(PingReq(), 5), anybody)
+        connection(B, dialled=False).greet(encode(PingReq(), 5))
 
 
 def test_a_long_first_packet_is_not_waited_for() -> None:
