@@ -15,10 +15,13 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.topology import LinkState
 from isthmus.exchange.topology_messages import (
     CHUNK_BYTES,
+    MAX_COUNTER,
     Announcement,
+    Hello,
     LinkEntry,
     NodeKey,
     Update,
+    encode_hello,
     encode_updates,
     parse,
 )
@@ -206,6 +209,86 @@ def test_the_victim_of_a_race_is_the_greatest_pair(count: int, seed: int) -> Non
     births = {ends: fabric.members[ends[0]].guard._links[ends[1]].birth for ends in fabric.sessions}
     victim = max(links, key=lambda ends: (births[ends], ends))
     assert fabric.members[victim[0]].guard.state(victim[1]) is LinkState.BLOCKED
+
+
+# ---- a neighbor that lies ----
+
+
+def forged_by(fabric: Fabric, liar: str, rng: random.Random, *, subtle: bool) -> bytes:
+    """What the liar says of another node or itself: with numbers that nobody could exceed, or, if
+    it is `subtle`, with the next ones.
+    """
+    known = dict(fabric.members[liar].guard._others)
+    about = rng.choice(sorted(known))
+    said = known[about]
+    if subtle:
+        forged = Announcement(about, said.sequence + rng.choice([1, 7, 2**32]), ())
+    elif rng.random() < 0.3:
+        return encode_hello(Hello(f"life-{fabric.members[liar].lives}", MAX_COUNTER))
+    else:
+        entries = [
+            LinkEntry(entry.peer, MAX_COUNTER, rng.choice([0, 1, MAX_COUNTER]))
+            for entry in said.links
+        ]
+        rng.shuffle(entries)
+        links = tuple(entries[: rng.randint(0, len(entries))])
+        sequence = rng.choice([MAX_COUNTER, MAX_COUNTER - 1, 2**52])
+        forged = Announcement(about, sequence, links)
+    (payload,) = encode_updates([forged], [])
+    return payload
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(SHAPES),
+    st.integers(3, 8),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_a_liar_takes_no_link_of_others_down_and_is_forgotten(
+    shape: str, count: int, subtle: bool, seed: int
+) -> None:
+    """A liar on a tree may say what it likes of others; in a ring, no number of its helps it."""
+    rng = random.Random(seed)
+    fabric, links = at_rest("tree" if subtle else shape, count, rng)
+    liar = rng.choice(sorted(fabric.members))
+    neighbors = sorted(fabric.members[liar].sessions)
+    honest = {ends for ends in fabric.active() if liar not in ends}
+    for _ in range(10 if neighbors else 0):
+        payload = forged_by(fabric, liar, rng, subtle=subtle)
+        fabric.put(fabric.members[liar], rng.choice(neighbors), payload)
+        for _ in range(rng.randint(0, 20)):
+            fabric.step(rng)
+            assert honest <= fabric.active(), "\n".join(fabric.trace[-50:])
+    for neighbor in neighbors:
+        fabric.link_down(liar, neighbor)
+    fabric.settle(rng, limit=100_000)
+    fabric.check_at_rest()
+    for ends in [ends for ends in links if liar not in ends and rng.random() < 0.5]:
+        fabric.link_down(*ends)
+        fabric.settle(rng, limit=100_000)
+        fabric.link_up(*ends)
+        fabric.settle(rng, limit=100_000)
+        fabric.check_at_rest()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(SHAPES), st.integers(2, 8), st.integers(0, 3), st.integers(0, 2**32))
+def test_numbers_that_are_used_up_do_not_keep_links_down(
+    shape: str, count: int, left: int, seed: int
+) -> None:
+    """Births are all the same at last; the ends of the links decide then."""
+    rng = random.Random(seed)
+    names = [f"n{number}" for number in range(count)]
+    fabric = Fabric(names)
+    for member in fabric.members.values():
+        member.guard._clock = MAX_COUNTER - left
+    links = links_of(shape, names, rng)
+    for ends in rng.sample(links, len(links)) + rng.choices(links or [("", "")], k=8):
+        if ends != ("", ""):
+            (fabric.link_down if ends in fabric.sessions else fabric.link_up)(*ends)
+            fabric.settle(rng, limit=100_000)
+            fabric.check_at_rest()
 
 
 # ---- payloads ----

@@ -77,7 +77,7 @@ class Exchange:
         self.node_id = settings.node_id
         self.status_name = NodeStatus.STOPPED
         self.counters: Counter[str] = Counter()
-        self.incarnation = f"{host.wall_ms():x}"
+        self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"
         self._session_ids = 0
         hello = Hello(
             self.node_id, self.incarnation, settings.algorithm, keeps_state=host.keeps_state

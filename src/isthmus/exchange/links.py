@@ -363,7 +363,7 @@ class Links:
                     newcomer,
                     LinkRefused("same-id", f"a node {name!r} is linked here already and answers"),
                 )
-                payload = f"a node of its id came to {self.hello.node_id!r} from {where}"
+                payload = f"another node {name!r} came to {self.hello.node_id!r} from {where}"
                 link.send_control(encode(Publish(SAME_ID_TOPIC, payload.encode()), 5))
 
     def _probe_over(self, name: str) -> None:
@@ -578,7 +578,8 @@ class Links:
         packet = decode(frame, 5)
         assert isinstance(packet, Disconnect)
         if cause_of_goodbye(packet) == "same-id":
-            self.conflict.told(f"{connection.peer_id()!r} is linked with another node of this id")
+            own, other = self.hello.node_id, connection.peer_id()
+            self.conflict.told(f"{other!r} is linked with another node {own!r}")
         if link is None:
             return
         stops = packet.reason_code == ReasonCode.SERVER_SHUTTING_DOWN

@@ -36,13 +36,15 @@ fabric when rings share links.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
 from isthmus.exchange.topology_link import GuardedLink, LinkState
 from isthmus.exchange.topology_messages import (
+    LEAP,
+    MAX_COUNTER,
     MAX_LINKS,
     Announcement,
     Hello,
@@ -114,6 +116,10 @@ class TopologyGuard:
         self._clock = 0
         self._own = Announcement(self._here, 1, ())
         self._others: dict[NodeKey, Announcement] = {}
+        self._connected: set[NodeKey] = {self._here}
+        self._changed: set[NodeKey] = set()
+        """Of whom neighbors may have to be told something else than before."""
+        self._contradicted: list[Announcement] = []
         self._cached_view: TopologyView | None = None
         self._cached_reach: dict[str, Reach] | None = None
         self._primaries: dict[str, frozenset[str]] = {}
@@ -129,7 +135,7 @@ class TopologyGuard:
         if len(self._links) >= MAX_LINKS and neighbor not in self._links:
             raise LocalProtocolError(f"a node has at most {MAX_LINKS} links")
         self._forget_link(neighbor)
-        self._clock += 1
+        self._clock = min(self._clock + 1, MAX_COUNTER)
         link = self._links[neighbor] = GuardedLink(neighbor, self._clock)
         self._send_hello(link)
         self._settle()
@@ -231,47 +237,101 @@ class TopologyGuard:
     def _forget_link(self, neighbor: str) -> None:
         link = self._links.pop(neighbor, None)
         if link is not None:
-            self._forget_unvouched(link.heard)
+            self._choose(link.heard)
 
-    def _forget_unvouched(self, keys: Mapping[NodeKey, int] | tuple[NodeKey, ...]) -> None:
+    def _choose(self, keys: Iterable[NodeKey]) -> None:
+        """Whom to believe about each of `keys`, now that somebody says something else of it."""
         for key in keys:
-            if key in self._others and not any(key in link.heard for link in self._links.values()):
+            best = self._best(key)
+            self._changed.add(key)
+            if best is self._others.get(key):
+                continue
+            if best is None:
                 del self._others[key]
-                self._cached_view = None
+            else:
+                self._others[key] = best
+            self._cached_view = None
+
+    def _best(self, key: NodeKey) -> Announcement | None:
+        """A neighbor itself, over its own link, or else who says the latest."""
+        itself = self._links.get(key.node_id)
+        if itself is not None and itself.peer == key and key in itself.heard:
+            return itself.heard[key]
+        said = [link.heard[key] for link in self._links.values() if key in link.heard]
+        return max(said, key=lambda announcement: announcement.sequence, default=None)
 
     def _hello_arrived(self, link: GuardedLink, hello: Hello) -> None:
         formerly = tuple(link.heard)
         if link.greet(hello):
             self._send_hello(link)
-        self._clock = max(self._clock, link.birth)
-        self._forget_unvouched(formerly)
+        self._follow(link.birth)
+        self._choose(formerly)
+
+    def _follow(self, birth: int) -> None:
+        """Count on from `birth`, unless nobody can have counted so far."""
+        if self._clock < birth <= self._clock + LEAP:
+            self._clock = birth
 
     def _update_arrived(self, link: GuardedLink, update: Update) -> None:
         news = {announcement.node for announcement in update.nodes}
         if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
+        for announcement in update.nodes:
+            if announcement.node == link.peer:
+                link.check(announcement, self._here)
         for key in update.gone:
             link.heard.pop(key, None)
         for announcement in update.nodes:
-            key = announcement.node
-            if key == self._here:
-                continue
-            link.heard[key] = announcement.sequence
-            if key == link.peer:
-                link.hear(announcement, self._here)
-            known = self._others.get(key)
-            if known is None or announcement.sequence > known.sequence:
-                self._others[key] = announcement
-                self._cached_view = None
-            for entry in announcement.links:
-                self._clock = max(self._clock, entry.birth)
-        self._forget_unvouched(update.gone)
+            self._announced(link, announcement)
+        self._choose(update.gone)
+
+    def _announced(self, link: GuardedLink, announcement: Announcement) -> None:
+        key = announcement.node
+        known = self._others.get(key)
+        if key == self._here:
+            self._contradict(announcement)
+        elif key == link.peer:
+            link.heard[key] = announcement
+            link.hear(announcement, self._here)
+            self._choose((key,))
+        elif known is None or announcement.sequence <= known.sequence + LEAP:
+            link.heard[key] = known if announcement == known else announcement
+            self._choose((key,))
+            self._ask(announcement)
+        for entry in announcement.links:
+            self._follow(entry.birth)
+
+    def _ask(self, announcement: Announcement) -> None:
+        """Somebody says of a neighbor what it has not said itself, or not yet: show it to it."""
+        key = announcement.node
+        itself = self._links.get(key.node_id)
+        if (
+            itself is not None
+            and itself.peer == key
+            and key in itself.heard
+            and announcement.sequence > max(itself.heard[key].sequence, itself.told.get(key, 0))
+        ):
+            itself.told[key] = announcement.sequence
+            for payload in encode_updates([announcement], []):
+                self._send(itself, payload)
+
+    def _contradict(self, announcement: Announcement) -> None:
+        """What others say of this node must not be later than what it says itself.
+
+        Those who have heard the other word need a later one; those who have not would not follow a
+        leap by one more than they may.  So it is said twice.
+        """
+        own, sequence = self._own, announcement.sequence
+        if own.sequence <= sequence <= own.sequence + LEAP and announcement.links != own.links:
+            self._contradicted.append(replace(own, sequence=sequence))
+            self._own = replace(own, sequence=min(sequence + 1, MAX_COUNTER))
 
     def _renew_own(self) -> None:
         entries = (link.entry for link in self._links.values())
         links = tuple(sorted(entry for entry in entries if entry is not None))
         if links != self._own.links:
-            self._own = Announcement(self._here, self._own.sequence + 1, links)
+            sequence = min(self._own.sequence + 1, MAX_COUNTER)
+            self._own = Announcement(self._here, sequence, links)
             self._cached_view = None
 
     # ---- decisions ----
@@ -287,9 +347,12 @@ class TopologyGuard:
             if link.may_open and self._ends(link) in forest and not self._open_path(link):
                 link.open()
         self._renew_own()
+        changed, self._changed = self._changed | (self._connected ^ self._view.nodes), set()
+        self._connected = self._view.nodes
         for link in self._links.values():
             if link.peer is not None:
-                self._tell(link)
+                self._tell(link, changed)
+        self._contradicted.clear()
         self._conclude()
         self._cached_reach = None
         self._drain()
@@ -312,22 +375,30 @@ class TopologyGuard:
         ]
         return link.peer in shortest_paths(edges, self._here)
 
-    def _tell(self, link: GuardedLink) -> None:
+    def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
         """Bring what we vouch for up to date, at the other end of `link`.
 
         Our own announcement goes last: who sees the link in it knows what we know.
         """
-        connected = self._view.nodes
-        gone = sorted(key for key in link.told if key not in connected)
-        for key in gone:
-            del link.told[key]
-        news = [
-            self._others[key]
-            for key in sorted(connected - {self._here})
-            if self._others[key].sequence > max(link.told.get(key, 0), link.heard.get(key, 0))
-        ]
+        news, gone = [], []
+        for key in sorted(self._connected if link.fresh else changed):
+            if key == self._here:
+                continue
+            told, heard = link.told.get(key, 0), link.heard.get(key)
+            if key not in self._connected:
+                if told:
+                    gone.append(key)
+                    del link.told[key]
+                continue
+            best = self._others[key]
+            if told > best.sequence or best.sequence > max(told, heard.sequence if heard else 0):
+                news.append(best)
         if link.told.get(self._here) != self._own.sequence:
+            for said in self._contradicted:
+                for payload in encode_updates([said], []):
+                    self._send(link, payload)
             news.append(self._own)
+        link.fresh = False
         link.told.update((announcement.node, announcement.sequence) for announcement in news)
         for payload in encode_updates(news, gone):
             self._send(link, payload)

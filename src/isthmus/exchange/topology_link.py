@@ -19,7 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from isthmus.exchange.topology_messages import Announcement, Hello, LinkEntry, NodeKey
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.topology_messages import (
+    LEAP,
+    MAX_COUNTER,
+    Announcement,
+    Hello,
+    LinkEntry,
+    NodeKey,
+)
 
 __all__ = ["GuardedLink", "LinkState"]
 
@@ -44,10 +52,12 @@ class GuardedLink:
     peer: NodeKey | None = None
     """Known from the neighbour's hello on."""
     peer_epoch: int = 0
-    heard: dict[NodeKey, int] = field(default_factory=dict)
-    """What the neighbour vouches for, with sequence numbers."""
+    heard: dict[NodeKey, Announcement] = field(default_factory=dict)
+    """What the neighbour vouches for."""
     told: dict[NodeKey, int] = field(default_factory=dict)
-    """What we vouch for towards the neighbour."""
+    """What we vouch for towards the neighbour, with sequence numbers."""
+    fresh: bool = True
+    """Nothing has been told yet."""
     opening: int = 0
     peer_opening: int | None = None
     """None until the neighbour's own announcement of this link came over it."""
@@ -76,20 +86,26 @@ class GuardedLink:
         self.peer, self.peer_epoch = peer, hello.epoch
         self.heard.clear()
         self.opening, self.peer_opening = 0, None
+        self.fresh = True
         if again:
             self.told.clear()
         return again
 
+    def check(self, announcement: Announcement, here: NodeKey) -> None:
+        """Raises `RemoteProtocolError` if the neighbor's opening leaves no greater one to use."""
+        opening = self._opening_in(announcement, here) or 0
+        if opening > self._used + LEAP:
+            raise RemoteProtocolError(f"{self.neighbor} opens a link as number {opening}")
+
     def hear(self, announcement: Announcement, here: NodeKey) -> None:
         """The neighbour's own announcement came over this link."""
-        self.peer_opening = next(
-            (
-                entry.opening
-                for entry in announcement.links
-                if entry.peer == here and entry.birth == self.birth
-            ),
-            None,
-        )
+        self.peer_opening = self._opening_in(announcement, here)
+
+    def _opening_in(self, announcement: Announcement, here: NodeKey) -> int | None:
+        for entry in announcement.links:
+            if entry.peer == here and entry.birth == self.birth:
+                return entry.opening
+        return None
 
     def close_if_due(self, in_forest: bool) -> None:
         if self.opening and (not in_forest or self._overtaken()):
@@ -103,7 +119,7 @@ class GuardedLink:
 
     @property
     def may_open(self) -> bool:
-        return self.opening == 0 and self.peer_opening is not None
+        return self.opening == 0 and self.peer_opening is not None and self._used < MAX_COUNTER
 
     def open(self) -> None:
         peer_opening = self.peer_opening or 0

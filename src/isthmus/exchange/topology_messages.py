@@ -27,6 +27,8 @@ from isthmus.errors import RemoteProtocolError
 
 __all__ = [
     "CHUNK_BYTES",
+    "LEAP",
+    "MAX_COUNTER",
     "MAX_LINKS",
     "MAX_PAYLOAD_BYTES",
     "WIRE_VERSION",
@@ -51,6 +53,13 @@ MAX_LINKS = 1024
 MAX_NAME = 64
 MAX_COUNTER = 2**53 - 1
 """What every JSON implementation keeps exactly."""
+LEAP = 2**32
+"""How far ahead of what is known a number may be and still be taken for a count of something.
+
+Births, openings and sequence numbers count events, of which no fabric sees as many.  A neighbor
+that leaps further is not followed; one that leaps less, again and again, needs two million messages
+to use the numbers up.
+"""
 
 
 class NodeKey(NamedTuple):

@@ -351,7 +351,12 @@ class Node:
             self.status_name == "running"
             and self.upstream.reachable
             and not self.own_session_problem
+            and not self.problems()
         )
+
+    def problems(self) -> list[str]:
+        """Why clients should go to another node, beside what is wrong with the broker."""
+        return [problem for problem in (self.exchange.problem,) if problem]
 
     def _own_problem(self) -> str:
         cause = self.own_session_problem
@@ -368,6 +373,7 @@ class Node:
                 "status": self.status_name,
                 "uptime_s": round(time.monotonic() - self._started_s, 3),
                 "pid": os.getpid(),
+                "problems": self.problems(),
             },
             "listeners": {name: str(Address(*address)) for name, address in self.addresses.items()},
             "broker": {

@@ -225,9 +225,9 @@ def test_an_opening_is_never_used_twice() -> None:
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 5, 1), LinkEntry(B, 7, 1)))))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 9, 0),))))
     assert own_openings(actions) == {"b": 1, "c": 1}
-    guard.message_arrived("c", update(Announcement(B, 3, (LinkEntry(A, 9, 1), LinkEntry(C, 7, 1)))))
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 9, 0), LinkEntry(C, 7, 1)))))
     assert own_openings(actions) == {"b": 0, "c": 1}  # c─b has come up: a─b closes a ring
-    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 9, 1),))))
+    guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 9, 1),))))
     guard.message_arrived("c", update(Announcement(C, 2, (LinkEntry(A, 5, 1),))))
     assert own_openings(actions) == {"b": 2, "c": 1}  # c─b is gone again
     assert guard.state("b") is not ACTIVE

@@ -1,0 +1,169 @@
+"""Neighbors that are not what they seem, in the simulator.
+
+a ── b ── c            the line that most tests begin with
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.exchange.link import LinkStatus
+from isthmus.exchange.links import LinkSettings
+from isthmus.sim.client import SimClient
+from isthmus.sim.fabric import SimFabric
+from isthmus.sim.node import SimNode
+
+LAST = 2**53 - 1
+"""The greatest number that the topology guard's messages can hold."""
+
+
+def line(link: LinkSettings | None = None) -> tuple[SimFabric, SimNode, SimNode, SimNode]:
+    fabric = SimFabric(seed=1, link=link)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.link(a, b)
+    fabric.link(b, c)
+    fabric.settle()
+    return fabric, a, b, c
+
+
+def reaches(fabric: SimFabric, publisher: SimClient, subscriber: SimClient, count: int) -> int:
+    """How many of `count` messages arrive, one every 10 ms."""
+    before = len(subscriber.payloads())
+    for number in range(count):
+        publisher.publish("t", b"%d" % number, qos=1)
+        fabric.run(0.01)
+    fabric.run(2.0)
+    return len(subscriber.payloads()) - before
+
+
+# ---- forged numbers ----------------------------------------------------------------------
+
+
+def test_a_forged_birth_harms_nobody_and_is_forgotten() -> None:
+    fabric, a, b, c = line()
+    x = fabric.node("x")
+    x.exchange.guard._clock = LAST - 1
+    fabric.link(x, b)
+    fabric.settle()
+    assert fabric.active_links()["b"] == {"a", "c", "x"}
+    x.stop()
+    fabric.run(1.0)
+    for one, other in ((a, b), (b, c)):
+        fabric.break_connections(one, other)
+        fabric.run(10.0)
+        assert other.name in fabric.active_links()[one.name]
+    d = fabric.node("d")
+    fabric.link(d, a)
+    fabric.run(10.0)
+    assert fabric.active_links() == {"a": {"b", "d"}, "b": {"a", "c"}, "c": {"b"}, "d": {"a"}}
+    assert all("protocol-error" not in node.exchange.links.refusals for node in (a, b, c, d))
+
+
+# ---- another node at the same address ----------------------------------------------------
+
+
+def test_another_node_at_the_same_address_is_a_link_of_its_own() -> None:
+    fabric = SimFabric(seed=1, link=LinkSettings(hold_s=5.0))
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b)
+    fabric.settle()
+    former = a.exchange.links.links["b"].info
+    b.crash()
+    b.rename("b-new")
+    fabric.restart(b)
+    fabric.run(2.0)
+    links = a.exchange.links.links
+    assert {name: link.status for name, link in links.items()} == {
+        "b": LinkStatus.DOWN,
+        "b-new": LinkStatus.UP,
+    }
+    assert (former.peer, links["b-new"].info.peer) == ("b", "b-new")
+    assert links["b-new"].info is not former
+    (peer,) = a.exchange.status()["peers"]
+    assert peer["neighbor"] == "b-new"
+    subscriber = b.client("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = a.client("p")
+    fabric.run(1.0)
+    assert reaches(fabric, publisher, subscriber, 10) == 10
+    fabric.run(10.0)  # the former neighbor is let go
+    assert set(a.exchange.links.links) == {"b-new"}
+    assert reaches(fabric, publisher, subscriber, 753) == 753
+
+
+# ---- two nodes of one id -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dials", ["the copies", "the hub"])
+def test_a_second_node_of_a_neighbors_id_is_refused(dials: str) -> None:
+    """b and copy are both called b; each has a link to the hub a, whoever dials it."""
+    fabric = SimFabric(seed=1)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(b, a)
+    subscriber = b.client("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = a.client("p")
+    fabric.settle()
+    copy = fabric.node("copy", node_id="b")
+    if dials == "the hub":
+        fabric.link(a, copy)
+    else:
+        fabric.link(copy, a)
+    assert reaches(fabric, publisher, subscriber, 1000) == 1000  # 12 s
+    assert a.exchange.links.links["b"].incarnation == b.exchange.incarnation
+    refused = (copy if dials == "the copies" else a).exchange.links.refusals["same-id"]
+    assert 1 <= refused <= 10
+    for node in (b, copy):
+        assert "b" in node.exchange.problem
+    assert not a.exchange.problem
+    copy.stop()
+    fabric.run(60.0)
+    assert not b.exchange.problem
+
+
+def test_a_copy_takes_over_when_the_first_one_is_silent() -> None:
+    """Its machine is gone without a word: the newcomer is not kept out for long."""
+    fabric = SimFabric(seed=1)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(b, a)
+    fabric.settle()
+    copy = fabric.node("copy", node_id="b")
+    b.crash(silent=True)
+    fabric.link(copy, a)
+    fabric.run(2.5)
+    assert a.exchange.links.links["b"].incarnation == copy.exchange.incarnation
+    assert a.exchange.links.links["b"].status is LinkStatus.UP
+    assert not copy.exchange.problem
+
+
+def test_two_nodes_of_one_id_far_apart_are_both_not_ready() -> None:
+    """b ── a ── c ── copy, where the copy is called b as well."""
+    fabric = SimFabric(seed=1)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.link(b, a)
+    fabric.link(a, c)
+    copy = fabric.node("copy", node_id="b")
+    fabric.link(copy, c)
+    fabric.run(4.0)
+    assert not b.exchange.problem  # it could be a former life
+    fabric.run(8.0)
+    assert "b" in b.exchange.problem
+    assert "b" in copy.exchange.problem
+    assert not a.exchange.problem
+    copy.stop()
+    fabric.run(60.0)
+    assert not b.exchange.problem
+
+
+def test_a_restart_is_no_second_node() -> None:
+    """a ── b ── c; b's machine vanishes and is back before anybody has missed it."""
+    fabric, a, b, c = line()
+    for _ in range(3):
+        b.crash(silent=True)
+        fabric.run(0.3)
+        fabric.restart(b)
+        for _ in range(40):
+            fabric.run(0.25)
+            assert not any(node.exchange.problem for node in (a, b, c))
+        assert fabric.active_links() == {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}}
+    assert all("same-id" not in node.exchange.links.refusals for node in (a, b, c))
