@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from isthmus.cooperation.interest import SubscriptionFlooding
 from isthmus.mqtt.covering import normal_form
+from isthmus.sim.run import run_schedule
+from isthmus.sim.schedule import PROFILES, generate
 from unit.cooperation.network import FakeClient, FakeNetwork
 
 from .topic_oracle import all_filters, by_regular_expression, naive_maximal
@@ -35,6 +38,12 @@ class OneAtATime(SubscriptionFlooding):
     window = 1
 
 
+class LittleByLittle(SubscriptionFlooding):
+    """Leaves most of its work to later turns, so that everything comes between everything."""
+
+    slice_steps = 3
+
+
 class InterestMachine(RuleBasedStateMachine):
     """A forest of nodes; `links` has those that exist, `network.up` those that are up."""
 
@@ -48,7 +57,7 @@ class InterestMachine(RuleBasedStateMachine):
 
     @initialize(
         parents=st.lists(st.integers(0, 99), min_size=5, max_size=5),
-        algorithm=st.sampled_from([SubscriptionFlooding, OneAtATime]),
+        algorithm=st.sampled_from([SubscriptionFlooding, OneAtATime, LittleByLittle]),
     )
     def tree(self, parents: list[int], algorithm: type[SubscriptionFlooding]) -> None:
         self.network = FakeNetwork(algorithm, NODES)
@@ -115,6 +124,10 @@ class InterestMachine(RuleBasedStateMachine):
             if not pending:
                 return
             self.network.deliver(*data.draw(st.sampled_from(pending)))
+
+    @rule()
+    def turn(self) -> None:
+        self.network.turn()
 
     @precondition(lambda self: self.network.pending())
     @rule()
@@ -203,3 +216,63 @@ class InterestMachine(RuleBasedStateMachine):
 
 TestInterest = InterestMachine.TestCase
 TestInterest.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("seed", range(8800, 8804))
+def test_schedules_in_the_smallest_slices(seed: int, profile: str) -> None:
+    run_schedule(generate(seed, profile), LittleByLittle)
+
+
+REPLACEMENTS = [
+    [["a/b", "a/c", "b"], ["a/#", "b"], ["a/b", "a/+", "+"], ["#"], ["a/+", "+/c", "+/b", "b"]],
+    [["#"], ["+", "+/#"], ["a/#", "b/#"], ["+/+/#", "+"], ["a/b/#", "+/+", "+"]],
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    parents=st.lists(st.integers(0, 99), min_size=3, max_size=3),
+    algorithm=st.sampled_from([SubscriptionFlooding, OneAtATime, LittleByLittle]),
+)
+def test_who_replaces_its_filters_is_never_without(
+    data: st.DataObject, parents: list[int], algorithm: type[SubscriptionFlooding]
+) -> None:
+    """Two clients replace what they want by other filters that match the same, again and again.
+
+    New filters are subscribed to before old ones are ended.  Whatever of this has come how far, a
+    message on what they want all the time reaches both.
+    """
+    network = FakeNetwork(algorithm, "ABCD")
+    for number, parent in enumerate(parents, start=1):
+        network.connect("ABCD"[number], "ABCD"[parent % number])
+    clients = [network.client(node, f"at {node}") for node in "AD"]
+    sets = [list(each) for each in REPLACEMENTS]
+    for client, wanted in zip(clients, sets, strict=True):
+        client.subscribe(*wanted[0])
+    network.settle()
+    always = [["a/b", "a/c", "b"], ["a/b", "a/b/c", "b"]]
+    at = [0, 0]
+    directions: list[tuple[str, str]]
+    for _ in range(data.draw(st.integers(1, 12))):
+        who = data.draw(st.integers(0, 1))
+        onwards = data.draw(st.integers(0, len(sets[who]) - 1))
+        old, new = sets[who][at[who]], sets[who][onwards]
+        at[who] = onwards
+        fresh, ended = [e for e in new if e not in old], [e for e in old if e not in new]
+        if fresh:
+            clients[who].subscribe(*fresh)
+        if ended:
+            clients[who].unsubscribe(*ended)
+        for _ in range(data.draw(st.integers(0, 6))):
+            directions = network.pending()
+            if directions and data.draw(st.sampled_from(["deliver", "turn"])) == "deliver":
+                network.deliver(*data.draw(st.sampled_from(directions)))
+            else:
+                network.turn()
+            for receiver, topics in zip("AD", always, strict=True):
+                for topic in topics:
+                    for publisher in "ABCD":
+                        if publisher != receiver:
+                            assert network.publish(publisher, topic).brokers[receiver] == 1

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Protocol
 
+from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Packet
 from isthmus.mqtt.primitives import PacketType
 
@@ -122,6 +123,10 @@ class Port(Protocol):
 
     def create_mqtt_message(self, packet: Packet) -> bytes:
         """The bytes of a packet, in MQTT 5's format, which is what links speak."""
+        ...
+
+    def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
+        """Close a neighbor's session for what came on it: `error`, raised later than on arrival."""
         ...
 
     def synchronised(self, session: SessionInfo) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from isthmus.cooperation.inter_subscriptions import within_levels
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.covering import normal_form
 from isthmus.mqtt.primitives import PacketType
@@ -87,7 +88,7 @@ class Connection:
 def interest_in(subscribed: str) -> str | None:
     """The filter that messages from elsewhere are matched against; None if none can match."""
     _, topic_filter = split_shared(subscribed)
-    return None if topic_filter.startswith("$") else normal_form(topic_filter)
+    return None if topic_filter.startswith("$") else within_levels(normal_form(topic_filter))
 
 
 def _size(filters: tuple[str, ...]) -> int:

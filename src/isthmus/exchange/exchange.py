@@ -23,6 +23,7 @@ from isthmus.cooperation.api import (
 )
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.clients import Client, Clients
+from isthmus.exchange.connection import Connection
 from isthmus.exchange.hello import Hello
 from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Incoming
@@ -180,6 +181,20 @@ class Exchange:
 
     def create_mqtt_message(self, packet: Packet) -> bytes:
         return encode(packet, 5)
+
+    def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
+        link = self.traffic.by_session.get(session)
+        if link is not None:
+            connection = link.connections[0] if link.lanes else None
+            # Not from within a hook: what follows from it calls others.
+            self.host.call_later(0.0, lambda: self._refuse(link, connection, error))
+
+    def _refuse(
+        self, link: Link, connection: Connection | None, error: RemoteProtocolError
+    ) -> None:
+        if connection is not None and connection in link.connections:
+            self.algorithm.on_recv_failure(link.info, error)
+            self.links.misbehaved(connection, error)
 
     def synchronised(self, session: SessionInfo) -> None:
         self.recovery.ready(session.peer)

@@ -241,12 +241,16 @@ class Links:
         except LinkRefused as error:
             self._refused(connection, error)
         except RemoteProtocolError as error:
-            self.refusals["protocol-error"] += 1
-            self.host.log(
-                "warning", "bad bytes on a link", peer=self._name(connection), cause=str(error)
-            )
-            connection.say_goodbye(ReasonCode(error.reason_code))
-            self._cut(connection, str(error))
+            self.misbehaved(connection, error)
+
+    def misbehaved(self, connection: Connection, error: RemoteProtocolError) -> None:
+        """What came on `connection` breaks the rules: it is closed, and the link is down."""
+        self.refusals["protocol-error"] += 1
+        self.host.log(
+            "warning", "bad bytes on a link", peer=self._name(connection), cause=str(error)
+        )
+        connection.say_goodbye(ReasonCode(error.reason_code))
+        self._cut(connection, str(error))
 
     def _frame(self, connection: Connection, frame: bytes) -> None:
         head = frame[0]

@@ -34,14 +34,15 @@ PlainMessage = tuple[Known, bytes]
 
 
 class PlainMessages:
-    """What is remembered of plain messages; bounded per neighbour and for the local clients."""
+    """What is remembered of plain messages; bounded for neighbors and for the local clients."""
 
-    __slots__ = ("_found", "_origin", "_prefixes")
+    __slots__ = ("_count", "_found", "_origin", "_prefixes")
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._prefixes: dict[bytes, bytes] = {}
         self._found: dict[SessionInfo, dict[bytes, Known]] = {}
+        self._count = 0  # of all neighbors together: forgetting them must not take long
 
     def to_link(self, topic: bytes, payload: bytes) -> bytes:
         """The packet for a link of a local client's plain message."""
@@ -65,15 +66,17 @@ class PlainMessages:
         """A message was looked at closely; if it was plain, the next one like it need not be."""
         start, end = _header(frame)
         if end and not (message.qos or message.properties or message.expiry_s is not None):
+            if self._count >= MAX_TOPICS:
+                self.forget()
+            self._count += 1
             found = self._found.setdefault(neighbor, {})
-            if len(found) >= MAX_TOPICS:
-                found.clear()
             prefix = plain_prefix(message.topic, message.origin, message.hops)
             found[frame[start:end]] = Known(message.topic, route, prefix)
 
     def forget(self) -> None:
         """Routes, links or the topology have changed."""
         self._found.clear()
+        self._count = 0
 
 
 def _header(frame: bytes) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from isthmus.exchange.message import MAX_HOPS, Message, from_link, plain_to_link
 from isthmus.exchange.plain import PlainMessage, PlainMessages
 from isthmus.exchange.recovery import RECOVERY_S, Recovery
 from isthmus.exchange.retention import Retention
-from isthmus.exchange.routes import RouteTable
+from isthmus.exchange.routes import MAX_TOPICS, RouteTable
 from isthmus.exchange.seen import SeenMessages
 from isthmus.exchange.topology import TopologyGuard
 
@@ -275,6 +275,8 @@ class Traffic:
         if table is None:
             table = RouteTable(lambda topic: self._route(topic, session))
             self._link_routes[session] = table
+            for each in self._link_routes.values():
+                each.most = MAX_TOPICS // len(self._link_routes)
         return table
 
     def _route_of(self, message: Message, arrived_on: SessionInfo, table: RouteTable) -> Route:

@@ -1,20 +1,21 @@
-"""Sets of filters: does a set cover a filter, and which of its members are the largest.
+"""Sets of filters: which member covers a filter, and which members a filter covers.
 
 What covering means, and why these tests are exact, is said in `isthmus.mqtt.covering`.
 
-A set is a trie with one node per level.  Asking whether it covers *b* follows, for each level of
-*b*, the literal and the ``+`` branch.  Listing the largest members within *b* walks only what *b*
-covers, and stops below each open filter it meets.  Nothing recurses: a filter may have 65,536
-levels.
+A set is a trie with one node per level.  Looking for what covers *b* follows, for each level of
+*b*, the literal and the ``+`` branch; listing what *b* covers follows only what *b* leads to.  With
+many ``+`` either may visit a large part of the trie (*k* levels, each ``+`` or ``a``, are 2^k
+paths, all of which lead to ``a/a/a``), so who asks says how many steps it may take, or goes on with
+it later.  Nothing recurses: a filter may have 65,536 levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from isthmus.mqtt.covering import normal_form, split_open
 
-__all__ = ["CoveringSet", "minimal_cover", "union_covers"]
+__all__ = ["CoveringSet", "Steps", "union_covers"]
 
 
 def union_covers(topic_filters: Iterable[str], b: str) -> bool:
@@ -22,9 +23,13 @@ def union_covers(topic_filters: Iterable[str], b: str) -> bool:
     return CoveringSet(topic_filters).union_covers(b)
 
 
-def minimal_cover(topic_filters: Iterable[str]) -> list[str]:
-    """The largest of `topic_filters`, in normal form: those that no other one covers."""
-    return CoveringSet(topic_filters).maximal()
+class Steps:
+    """How many nodes a search may still visit."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
 
 
 class _Node:
@@ -231,56 +236,80 @@ class CoveringSet:
                 return None
         return wider
 
-    def maximal(self) -> list[str]:
-        """The members that no other member covers."""
-        # `#` covers all but what starts with `$`; each such first level is asked for by itself.
-        first_levels = self._root.children or {}
-        found = self.maximal_within("#")
-        for level in first_levels:
-            if level.startswith("$"):
-                found.extend(self.maximal_within(level + "/#"))
-        return found
+    def cover_of(self, topic_filter: str, steps: Steps) -> str | None:
+        """A member that covers `topic_filter`; None if there is none, or `steps` ran out."""
+        levels, is_open = split_open(topic_filter)
+        length = len(levels)
+        first_literal = levels[0].startswith("$")
+        stack = [(0, self._root)]
+        while stack and steps.left > 0:
+            steps.left -= 1
+            depth, node = stack.pop()
+            if node.opened is not None:
+                return node.opened
+            if depth == length:
+                if node.closed is not None and not is_open:
+                    return node.closed
+                continue
+            if node.children is None:
+                continue
+            level = levels[depth]
+            if level != "+" and (child := node.children.get(level)) is not None:
+                stack.append((depth + 1, child))
+            if not (depth == 0 and first_literal) and (child := node.children.get("+")) is not None:
+                stack.append((depth + 1, child))  # on top: what is wider is more likely to cover
+        return None
 
-    def maximal_within(self, topic_filter: str) -> list[str]:
-        """Of the members that no other member covers, those that `topic_filter` covers.
+    def within(self, topic_filter: str) -> Iterator[str | None]:
+        """The members that `topic_filter` covers, itself included; None for each step without one.
 
-        The walk visits the nodes that `topic_filter` leads to.  Beside each it carries those whose
-        path is wider: they are what could cover the members found below.
+        Members may come and go between two steps.  All that are there from the beginning to the
+        end are found; whether others are does not matter to who asks.
         """
         levels, is_open = split_open(topic_filter)
-        found: list[str] = []
-        stack = self._starts_within(levels)
+        length = len(levels)
+        start_depth, start = self._start_within(levels)
+        stack = [(start_depth, iter(start))]
         while stack:
-            depth, node, wider = stack.pop()
-            if _any_open(wider):
-                continue  # it covers all that ends here or further down
-            if depth >= len(levels):
+            depth, nodes = stack[-1]
+            node = next(nodes, None)
+            if node is None:
+                stack.pop()
+                continue
+            yield None
+            if depth == start_depth and not _is_within(node, levels):
+                continue
+            if depth == 1 and levels[0] == "+" and node.level.startswith("$"):
+                continue
+            if depth >= length:
+                if node.closed is not None:
+                    yield node.closed
                 if node.opened is not None and is_open:
-                    found.append(node.opened)
-                elif node.opened is None and node.closed is not None and not _any_closed(wider):
-                    found.append(node.closed)
+                    yield node.opened
                 if not is_open:
                     continue
-            if node.opened is not None or node.children is None:
+            if node.children is None:
                 continue
-            wanted = levels[depth] if depth < len(levels) else "+"
-            for level, child in _narrower(node.children, wanted, first=depth == 0):
-                stack.append((depth + 1, child, _wider_beside(node, wider, level, depth)))
-        return found
+            if depth < length and levels[depth] != "+":
+                child = node.children.get(levels[depth])
+                if child is not None:
+                    stack.append((depth + 1, iter((child,))))
+            else:
+                stack.append((depth + 1, iter(list(node.children.values()))))
 
-    def _starts_within(self, levels: list[str]) -> list[tuple[int, _Node, list[_Node]]]:
-        """Where the walk for `levels` begins, each with its depth and the wider nodes beside it.
+    def _start_within(self, levels: list[str]) -> tuple[int, Sequence[_Node]]:
+        """Where the walk for `levels` begins: a depth, and nodes there that may be within.
 
         That is the root, unless beyond the first ``+`` stands a literal that is rarer than the
         ways that lead through this ``+``: then the walk begins where that literal stands.
         """
-        from_root: list[tuple[int, _Node, list[_Node]]] = [(0, self._root, [])]
+        from_root = 0, (self._root,)
         if "+" not in levels:
             return from_root
         plus_at = levels.index("+")
         crossing = self._find(levels[:plus_at])
         if crossing is None or crossing.children is None:
-            return []
+            return 0, ()
         depth, rarest = 0, None
         fewest = len(crossing.children)
         for position in range(plus_at + 1, len(levels)):
@@ -290,51 +319,26 @@ class CoveringSet:
                     depth, rarest, fewest = position + 1, nodes, len(nodes)
         if rarest is None:
             return from_root
-        starts = []
-        for node in rarest:
-            wider = self._wider_than(node, levels)
-            if wider is not None:
-                starts.append((depth, node, wider))
-        return starts
+        return depth, list(rarest)
 
-    def _wider_than(self, target: _Node, levels: list[str]) -> list[_Node] | None:
-        """The nodes with a wider path than the target's.
-
-        None if the target is not within `levels`, or an open filter above it hides it.
-        """
-        node = self._root
-        wider: list[_Node] = []
-        for depth, level in enumerate(target.path()):
-            if levels[depth] not in ("+", level):
-                return None
-            if depth == 0 and levels[0] == "+" and level.startswith("$"):
-                return None
-            if node.opened is not None or _any_open(wider):
-                return None
-            wider = _wider_beside(node, wider, level, depth)
-            assert node.children is not None
-            node = node.children[level]
-        return wider
+    def dismantle(self) -> Iterator[None]:
+        """Take everything out, node by node, so that no single step takes long."""
+        stack = [self._root]
+        self._root, self._occurrences, self._count = _Node(), _Occurrences(), 0
+        while stack:
+            node = stack.pop()
+            if node.children is not None:
+                children, node.children = node.children, None
+                while children:
+                    child = children.popitem()[1]
+                    child.parent = None
+                    stack.append(child)
+                    yield
 
 
-def _narrower(
-    children: dict[str, _Node], level: str, *, first: bool
-) -> Iterable[tuple[str, _Node]]:
-    """The children whose level `level` contains."""
-    if level != "+":
-        child = children.get(level)
-        return () if child is None else ((level, child),)
-    if first:
-        return [item for item in children.items() if not item[0].startswith("$")]
-    return children.items()
-
-
-def _wider_beside(node: _Node, wider: list[_Node], level: str, depth: int) -> list[_Node]:
-    """For the child of `node` at `level`: all nodes with a wider path, but not the child itself."""
-    found = _wider(wider, level, first=depth == 0)
-    if level != "+" and not (depth == 0 and level.startswith("$")):
-        assert node.children is not None
-        sibling = node.children.get("+")
-        if sibling is not None:
-            found.append(sibling)
-    return found
+def _is_within(node: _Node, levels: list[str]) -> bool:
+    """Whether the node's path is within `levels`, as far as it goes."""
+    path = node.path()
+    if path and levels[0] == "+" and path[0].startswith("$"):
+        return False
+    return all(wanted in ("+", level) for wanted, level in zip(levels, path, strict=False))

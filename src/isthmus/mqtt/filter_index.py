@@ -17,14 +17,19 @@ Invariant: every node but the root has at least two filters below it.  The shape
 the filters held alone, not on the history, and an emptied index is as small as a new one.
 
 A match visits the nodes whose path matches the beginning of the topic, at most two more per node
-and level.  Results come in a fixed order (that of insertion within one filter), so that whatever
-is built on them repeats under a seed.  Nothing recurses: a filter may have 65,536 levels.
+and level.  With filters made for it that can be most of them, so who cannot wait says how many
+steps it may take (`match_within`).  Results come in a fixed order (that of insertion within one
+filter), so that whatever is built on them repeats under a seed.  Nothing recurses: a filter may
+have 65,536 levels.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
+
+from isthmus.mqtt.covering_set import Steps
 
 __all__ = ["FilterIndex"]
 
@@ -203,6 +208,15 @@ class FilterIndex(Generic[V]):
 
     def match(self, topic: str) -> list[V]:
         """The values of all filters that match the topic name, each value once."""
+        values = self.match_within(topic, Steps(sys.maxsize))
+        assert values is not None
+        return values
+
+    def match_within(self, topic: str, steps: Steps) -> list[V] | None:
+        """`match`, or None if it takes more than `steps`; these are used up."""
+        leaves = self._matching_leaves(topic, steps)
+        if leaves is None:
+            return None
         found: dict[V, None] = {}
         if topic in self._exact:
             held = self._exact[topic]
@@ -210,7 +224,7 @@ class FilterIndex(Generic[V]):
                 found.update(held)
             else:
                 found[held] = None
-        for leaf in self._matching_leaves(topic):
+        for leaf in leaves:
             values = leaf.values
             if isinstance(values, _Several):
                 found.update(values)
@@ -222,15 +236,18 @@ class FilterIndex(Generic[V]):
         """The filters that match the topic name."""
         if topic in self._exact:
             yield topic
-        for leaf in self._matching_leaves(topic):
+        for leaf in self._matching_leaves(topic, Steps(sys.maxsize)) or ():
             yield leaf.topic_filter
 
-    def _matching_leaves(self, topic: str) -> list[_Leaf[V]]:
+    def _matching_leaves(self, topic: str, steps: Steps) -> list[_Leaf[V]] | None:
         found: list[_Leaf[V]] = []
         levels = topic.split("/")
         nodes = [self._root_without_wildcards() if topic.startswith("$") else self._root]
         for depth, level in enumerate(levels, start=1):
             onward: list[_Node[V]] = []
+            steps.left -= len(nodes)
+            if steps.left < 0:
+                return None
             for node in nodes:
                 if node.rest is not None:
                     found.append(node.rest)

@@ -18,6 +18,7 @@ from isthmus.cooperation.api import (
     SessionKind,
     SessionStatus,
 )
+from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -50,6 +51,7 @@ class FakePort:
         self.pairs: dict[SessionInfo, SessionInfo] = {}
         self.changed_routes: list[list[str] | None] = []
         self.synchronised_with: list[SessionInfo] = []
+        self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
         self.awaited: set[str] = set()
         self.state: bytes | None = None
         self.saves = 0
@@ -92,6 +94,9 @@ class FakePort:
 
     def create_mqtt_message(self, packet: Packet) -> bytes:
         return encode(packet, 5)
+
+    def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
+        self.refused.append((session, error))
 
     def synchronised(self, session: SessionInfo) -> None:
         self.synchronised_with.append(session)
@@ -308,10 +313,24 @@ class FakeNetwork:
         """Everything on its way arrives, and what follows from it."""
         for _ in range(100_000):
             pending = self.pending()
-            if not pending:
+            if pending:
+                self.deliver(*pending[0])
+            elif not self.turn():
                 return
-            self.deliver(*pending[0])
         raise AssertionError("messages go on for ever")
+
+    def turn(self) -> bool:
+        """The next turn of every node's event loop; whether there was anything to do in it."""
+        due = [
+            (node, key)
+            for node, port in self.ports.items()
+            for key, at in port.timers.items()
+            if at <= port.clock_s
+        ]
+        for node, key in due:
+            del self.ports[node].timers[key]
+            self.algorithms[node].on_timer(key)
+        return bool(due)
 
     def told(self, kind: type[Subscribe | Unsubscribe]) -> dict[tuple[str, str], list[str]]:
         """The filters of all SUBSCRIBEs or UNSUBSCRIBEs sent so far, per direction."""

@@ -275,6 +275,7 @@ def test_a_large_synchronisation_comes_in_parts(monkeypatch: pytest.MonkeyPatch)
             "synchronising": False,
             "received_filters": 0,
             "announced_filters": 19,
+            "uncompared_filters": 0,
             "waiting_filters": 0,
             "unacknowledged_packets": 0,
         }

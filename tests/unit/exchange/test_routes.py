@@ -1,0 +1,42 @@
+"""The forwarding table forgets what a change touches, and never takes long for it."""
+
+from __future__ import annotations
+
+from isthmus.cooperation.api import Route
+from isthmus.exchange.routes import MAX_COMPARISONS, RouteTable
+
+ROUTE = Route()
+
+
+def table_of(*topics: str) -> RouteTable:
+    table = RouteTable(lambda _: ROUTE)
+    for topic in topics:
+        assert table[topic.encode()] is ROUTE
+    return table
+
+
+def test_what_filters_match_is_forgotten() -> None:
+    table = table_of("a/b", "a/c", "b", "c/d/e")
+    table.drop(["a/b", "b", "not/there"])
+    assert sorted(table) == [b"a/c", b"c/d/e"]
+    table.drop(["c/#"])
+    assert sorted(table) == [b"a/c"]
+    table.drop(["+/c"])
+    assert not table
+
+
+def test_everything_is_forgotten_when_looking_through_takes_longer() -> None:
+    table = table_of(*(f"t/{number}" for number in range(MAX_COMPARISONS // 2)))
+    table.drop([f"t/{number}" for number in range(10)])
+    assert len(table) == MAX_COMPARISONS // 2 - 10
+    table.drop(["x/+"])
+    assert len(table) == MAX_COMPARISONS // 2 - 10
+    table.drop(["x/+", "y/+", "z/+"])
+    assert not table
+
+
+def test_a_full_table_begins_anew() -> None:
+    table = table_of("a", "b", "c")
+    table.most = 3
+    assert table[b"d"] is ROUTE
+    assert sorted(table) == [b"d"]
