@@ -10,7 +10,7 @@ export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-fabric \
-	bench-load bench-pipeline fuzz soak lock clean
+	bench-load bench-pipeline fuzz fuzz-node soak lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -69,11 +69,16 @@ bench-load: .venv/.dev  ## how many messages the load tool receives and records
 bench-pipeline: .venv/.dev  ## the indexes of 200 million deliveries: Spark against DuckDB
 	$(BIN)/python benchmarks/bench_pipeline.py $(ARGS)
 
-soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=2000 for each algorithm
-	for a in pf sf; do $(BIN)/python -m isthmus.sim.soak --algorithm $$a --schedules $(or $(SCHEDULES),2000) || exit 1; done
+soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
+	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
+	$(BIN)/python -m isthmus.sim.figures
 
 fuzz: .venv/.dev  ## the packet decoder; INPUTS=2000000 by default
 	$(BIN)/python tests/fuzz/fuzz_decoder.py --inputs $(or $(INPUTS),2000000)
+
+fuzz-node: .venv/.dev  ## packet sequences through the whole node; PACKETS=10000000 by default
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_node.py --packets $(or $(PACKETS),10000000) --record docs/explanation/fuzz-node.json
+	$(BIN)/python -m isthmus.sim.figures
 
 lock: | $(UV)  ## write constraints.txt anew
 	$(UV) pip compile --quiet --all-extras --universal --no-annotate --no-header --no-emit-index-url --upgrade pyproject.toml -o constraints.txt

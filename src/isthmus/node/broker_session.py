@@ -163,7 +163,12 @@ class BrokerSession(Session):
         """The client has hung up: of what the broker says only its verdict counts."""
         if self.answered or (self.buffer.pending_bytes and not (data := self.buffer.push(data))):
             return
-        whole = frame_length(data, 0)
+        try:
+            whole = frame_length(data, 0)
+        except RemoteProtocolError as error:
+            self.node.broker_misbehaved(client, error)
+            client.finish()
+            return
         if not whole or whole > len(data):
             self.buffer.keep(data)
             return

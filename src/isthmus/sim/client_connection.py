@@ -215,7 +215,7 @@ class ClientConnection:
 
         def at_node() -> None:
             assert self._pair is not None
-            self._pair.unreleased.discard(packet_id)
+            self._pair.unreleased.release(packet_id)
             self._to_broker(at_broker)
 
         def at_broker() -> None:
@@ -238,10 +238,10 @@ class ClientConnection:
             exchange.publish_plain(topic, packet.payload, route)
         elif route.neighbors or packet.retain or (packet.qos and exchange.recovery.active):
             assert self._pair is not None
-            if packet.qos == 2:
-                if packet.packet_id in self._pair.unreleased:
-                    return  # sent again, and passed on before [MQTT-4.3.3-10]
-                self._pair.unreleased.add(packet.packet_id)
+            if packet.qos == 2 and self._pair.unreleased.is_repetition(
+                packet.packet_id, dup=packet.dup
+            ):
+                return  # sent again, and passed on before [MQTT-4.3.3-10]
             node_id, now_s = self._node.node_id, self._engine.now_s
             message = from_publish(frame, self._level, topic, node_id, now_s)
             exchange.client_publish(message, self._hold)
