@@ -22,6 +22,7 @@ class Counters:
         "clients_connected",
         "clients_refused",
         "refusals",
+        "slow_turns",
     )
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class Counters:
         self.broker_packets = 0
         self.broker_connect_failures = 0
         self.broker_sessions_lost = 0
+        self.slow_turns = 0
         self.refusals: Counter[str] = Counter()
         """Connections that the node ended, by cause."""
 

@@ -3,8 +3,9 @@
 The collector reads `status()` when it is scraped; nothing is counted twice and the relay knows
 nothing of Prometheus.  Counters become ``isthmus_<name>_total``, the exchange's
 ``isthmus_fabric_<name>_total``; refusals are one counter labelled with their ``cause``.  Numbers
-among ``broker``, ``sessions`` and ``routes`` become gauges.  Links are labelled with their
-``neighbor``; a link that is let go takes its series with it.  `docs/reference/admin.md` lists them.
+among ``broker``, ``sessions``, ``routes`` and ``loop`` become gauges.  Links are labelled with
+their ``neighbor``; a link that is let go takes its series with it.  `docs/reference/admin.md` lists
+them all.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ GAUGE_HELP = {
     "sessions_limit": "Client connections allowed at once.",
     "sessions_pending_bytes": "Bytes held of packets that have not arrived whole.",
     "routes_topics": "Topics in the forwarding table.",
+    "loop_longest_turn_s": "The longest turn of the event loop since the start, in seconds.",
+    "loop_longest_turn_cpu_s": "How much processor time was used in that turn, in seconds.",
 }
 COUNTER_HELP = {
     "clients_accepted": "Connections accepted from clients.",
@@ -43,6 +46,7 @@ COUNTER_HELP = {
     "broker_packets": "Packets received from the broker.",
     "broker_connect_failures": "Times the broker could not be reached for a client.",
     "broker_sessions_lost": "Sessions that the broker ended.",
+    "slow_turns": "Turns of the event loop that took longer than 50 ms.",
     "refusals": "Connections that the node ended, by cause.",
     "link_refusals": "Connections of other nodes that were refused, by cause.",
 }
@@ -103,7 +107,7 @@ class NodeCollector(Collector):
         yield InfoMetricFamily("isthmus_node", "Which node this is.", identity)
         yield _gauge("ready", "1 when a client would be served now.", self._node.ready)
         yield _gauge("uptime_seconds", "Time since the node started.", node.get("uptime_s", 0))
-        for section in ("broker", "sessions", "routes"):
+        for section in ("broker", "sessions", "routes", "loop"):
             for name, value in status.get(section, {}).items():
                 if isinstance(value, (bool, int, float)):
                     text = GAUGE_HELP.get(f"{section}_{name}", f"{name} of {section}, now.")

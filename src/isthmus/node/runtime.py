@@ -44,6 +44,7 @@ from isthmus.node.set_aside import SetAside
 from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.turns import Turns
 from isthmus.node.upstream import Upstream
+from isthmus.node.watchdog import Watchdog
 
 __all__ = ["Node", "run"]
 
@@ -84,6 +85,7 @@ class Node:
         self._started_s = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.pacer: Pacer
+        self.watchdog: Watchdog
         self.turns: Turns
         self.upstream: Upstream
         self.exchange: Exchange
@@ -95,6 +97,7 @@ class Node:
         """Bind every listener; raises `OSError` naming the address that is taken."""
         self.loop = asyncio.get_running_loop()
         self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
+        self.watchdog = Watchdog(self.loop, self.counters)
         self.turns = Turns(self.loop)
         self.upstream = Upstream(self.config, self._broker_in_use)
         link_tls = link_contexts(self.config.link.tls)
@@ -112,6 +115,7 @@ class Node:
             await self._close_listeners()
             raise
         self._started_s = time.monotonic()
+        self.watchdog.start()
         self.status_name = "running"
         log.info(
             "node running",
@@ -217,6 +221,7 @@ class Node:
         await asyncio.sleep(0)  # the goodbyes are written at the end of a turn
         await self.upstream.stop()
         await self._close_listeners()
+        self.watchdog.stop()
         self.status_name = "stopped"
         log.info("node stopped", node=self.config.node.id)
 
@@ -392,6 +397,10 @@ class Node:
                 "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
             },
             "routes": {"topics": len(self.exchange.client_routes)},
+            "loop": {
+                "longest_turn_s": round(self.watchdog.longest_s, 4),
+                "longest_turn_cpu_s": round(self.watchdog.longest_cpu_s, 4),
+            },
             "fabric": self.exchange.status(),
             "counters": self.counters.totals(),
             "refusals": dict(self.counters.refusals),
