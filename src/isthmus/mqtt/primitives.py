@@ -120,10 +120,20 @@ class Reader:
         return self.data[start : start + size]
 
     def text(self) -> str:
-        start = self.pos
-        encoded = self.binary()
+        # Without a call for each part: packets may consist of nothing but short texts.
+        data, start = self.data, self.pos
+        if start + 2 > self.end:
+            self._advance(2)
+        begin = start + 2
+        stop = begin + (data[start] << 8 | data[start + 1])
+        if stop > self.end:
+            self.pos = begin
+            self._advance(stop - begin)
+        self.pos = stop
+        if begin == stop:
+            return ""
         try:
-            text = encoded.decode()
+            text = str(data[begin:stop], "utf-8")
         except UnicodeDecodeError as error:
             raise Rule.UTF8.broken(self.level, f"at byte {start}: {error.reason}") from None
         if "\0" in text:

@@ -196,6 +196,7 @@ def allowed_properties(carrier: int) -> dict[int, PropertySpec]:
 
 
 _ALLOWED: Final = {carrier: allowed_properties(carrier) for carrier in _EVERYWHERE}
+_USER_PROPERTY: Final = 0x26
 _IN_TUPLES: Final = frozenset({"subscription_identifiers", "user_properties"})
 
 
@@ -219,8 +220,12 @@ def read_properties(reader: Reader, carrier: int) -> Properties:
     packet_end, reader.end = reader.end, reader.pos + length
     allowed = _ALLOWED[carrier]
     values: dict[str, Any] = {}
+    text, pairs = reader.text, []
     while reader.pos < reader.end:
         identifier = reader.byte()
+        if identifier == _USER_PROPERTY:  # every carrier may have it, and as many as it likes
+            pairs.append((text(), text()))
+            continue
         spec = allowed.get(identifier)
         if spec is None:
             raise _not_allowed(identifier, carrier)
@@ -234,7 +239,7 @@ def read_properties(reader: Reader, carrier: int) -> Properties:
     reader.end = packet_end
     for name in _IN_TUPLES & values.keys():
         values[name] = tuple(values[name])
-    return Properties(**values)
+    return Properties(**values, user_properties=tuple(pairs))
 
 
 def _not_allowed(identifier: int, carrier: int) -> RemoteProtocolError:

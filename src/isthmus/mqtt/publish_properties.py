@@ -29,6 +29,8 @@ _SIZES: Final = {
     if spec.kind in (Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER)
 }
 _TOPIC_ALIAS: Final = 0x23
+_USER_PROPERTY: Final = 0x26
+_PAIRS: Final = _ALLOWED[_USER_PROPERTY]
 _SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 
 
@@ -46,6 +48,9 @@ def check_publish_properties(
     while pos < end:
         identifier = buf[pos]
         pos += 1
+        if identifier == _USER_PROPERTY:  # the one that there may be thousands of
+            pos = _after_text(buf, _after_text(buf, pos, end), end)
+            continue
         spec = _ALLOWED.get(identifier)
         if spec is None:
             raise Rule.PROPERTY_NOT_ALLOWED.broken(5, f"identifier 0x{identifier:02X} in PUBLISH")
@@ -79,25 +84,34 @@ def _truncated(spec: PropertySpec) -> RemoteProtocolError:
 def _after_lengthed(
     buf: bytes | bytearray | memoryview, pos: int, end: int, spec: PropertySpec
 ) -> int:
-    """Check a binary, a text, a topic name or a pair of texts; return where it ends."""
-    for _ in range(2 if spec.kind is Kind.TEXT_PAIR else 1):
-        if pos + 2 > end:
+    """Check a binary, a text or a topic name; return where it ends."""
+    if spec.kind is Kind.BINARY:
+        if pos + 2 > end or (stop := pos + 2 + (buf[pos] << 8 | buf[pos + 1])) > end:
             raise _truncated(spec)
-        start = pos + 2
-        pos = start + (buf[pos] << 8 | buf[pos + 1])
-        if pos > end:
-            raise _truncated(spec)
-        if spec.kind is Kind.BINARY:
-            continue
+        return stop
+    stop = _after_text(buf, pos, end, spec)
+    if spec.kind is Kind.TOPIC_NAME:
+        check_response_topic(str(buf[pos + 2 : stop], "utf-8"))
+    return stop
+
+
+def _after_text(
+    buf: bytes | bytearray | memoryview, pos: int, end: int, spec: PropertySpec = _PAIRS
+) -> int:
+    start = pos + 2
+    if start > end:
+        raise _truncated(spec)
+    stop = start + (buf[pos] << 8 | buf[pos + 1])
+    if stop > end:
+        raise _truncated(spec)
+    if start < stop:
         try:
-            text = str(buf[start:pos], "utf-8")
+            text = str(buf[start:stop], "utf-8")
         except UnicodeDecodeError as error:
             raise Rule.UTF8.broken(5, f"{spec.name}: {error.reason}") from None
         if "\0" in text:
             raise Rule.NULL_CHARACTER.broken(5, spec.name)
-        if spec.kind is Kind.TOPIC_NAME:
-            check_response_topic(text)
-    return pos
+    return stop
 
 
 def _after_variable_byte_integer(

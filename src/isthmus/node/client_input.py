@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientInput", "Waits"]
 
 SLICE_FRAMES = 1024
-"""Frames after which the clock is looked at, all of them the cheap kind."""
+"""Frames that are handled in one go, if the slice is long enough."""
 
 _PINGREQ, _AUTH = 0xC0, 0xF0
 

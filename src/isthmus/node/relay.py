@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientSession"]
 
+CHECK_FRAMES = 64
+"""Frames of the cheap kind after which the clock is looked at."""
+
 _CONNECT = 0x10
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _PINGREQ = 0xC0
@@ -265,35 +268,41 @@ class ClientSession(ClientInput):
         begin = whole = offsets[0]
         self.interrupted = False
         try:
-            for start, stop in pairwise(offsets):
-                head = data[start]
-                if head & 0xF0 == 0x30:
-                    body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
-                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-                    topic = data[body + 2 : topic_end]
-                    if head & 0x06:
-                        check_publish_id(data, head, topic_end, stop)
-                        topic_end += 2
-                    if topic_end + v5 > stop:
-                        raise MalformedPacket("a PUBLISH that ends within its header")
-                    if v5 and (data[topic_end] or not topic):
-                        topic = self._check_properties(data, topic, topic_end, stop)
-                    elif head & 0x0E == 0x08:
-                        raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
-                    route = routes[topic]
-                    if inspects and not self._approved(head, data[start:stop]):
-                        self._forward(data[begin:start], 0)
-                        begin = stop
-                    elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
-                        exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
-                    elif (
-                        route.neighbors or head & 0x01 or (head & 0x06 and exchange.recovery.active)
-                    ):
-                        self._to_fabric(data[start:stop], topic)
-                    publishes += 1
-                else:
-                    self._check_other(head, data, start, stop)
-                whole = stop
+            for at in range(0, len(offsets) - 1, CHECK_FRAMES):
+                for start, stop in pairwise(offsets[at : at + CHECK_FRAMES + 1]):
+                    head = data[start]
+                    if head & 0xF0 == 0x30:
+                        body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
+                        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+                        topic = data[body + 2 : topic_end]
+                        if head & 0x06:
+                            check_publish_id(data, head, topic_end, stop)
+                            topic_end += 2
+                        if topic_end + v5 > stop:
+                            raise MalformedPacket("a PUBLISH that ends within its header")
+                        if v5 and (data[topic_end] or not topic):
+                            topic = self._check_properties(data, topic, topic_end, stop)
+                        elif head & 0x0E == 0x08:
+                            raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
+                        route = routes[topic]
+                        if inspects and not self._approved(head, data[start:stop]):
+                            self._forward(data[begin:start], 0)
+                            begin = stop
+                        elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
+                            exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
+                        elif (
+                            route.neighbors
+                            or head & 0x01
+                            or (head & 0x06 and exchange.recovery.active)
+                        ):
+                            self._to_fabric(data[start:stop], topic)
+                        publishes += 1
+                    else:
+                        self._check_other(head, data, start, stop)
+                    whole = stop
+                    if self.interrupted:
+                        break
+                self._took_time()
                 if self.interrupted:
                     break
         except IndexError:
