@@ -102,6 +102,11 @@ class Port(Protocol):
     @property
     def node_id(self) -> str: ...
 
+    @property
+    def filters_per_client(self) -> int:
+        """How many topic filters the node lets one local client be subscribed to."""
+        ...
+
     def create_session(self, address: str) -> SessionInfo:
         """Begin a link to the node at `address`; it is kept up until it is closed."""
         ...

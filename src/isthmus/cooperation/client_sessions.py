@@ -64,11 +64,26 @@ class Connection:
     client: Client | None = None
     pending: dict[tuple[PacketType, int], tuple[str, ...]] = field(default_factory=dict)
     pending_bytes: int = 0
+    asked_filters: int = 0
+    """In SUBSCRIBEs that are not yet answered."""
+
+    def check_room(self, filters: tuple[str, ...], limit: int) -> None:
+        """Raise if the client would be subscribed to more than `limit` filters."""
+        held = self.client.filters if self.client is not None else {}
+        new = sum(1 for each in dict.fromkeys(filters) if each not in held)
+        if new and len(held) + self.asked_filters + new > limit:
+            raise RemoteProtocolError(
+                f"client {self.client_id!r} subscribes to more than {limit} topic filters",
+                section="4.13",
+                reason_code=ReasonCode.QUOTA_EXCEEDED,
+            )
 
     def remember(self, key: tuple[PacketType, int], filters: tuple[str, ...]) -> None:
         """Keep what a SUBSCRIBE or UNSUBSCRIBE asks for until it is answered."""
         self.recall(key)
         self.pending[key] = filters
+        if key[0] is PacketType.SUBSCRIBE:
+            self.asked_filters += len(filters)
         self.pending_bytes += _size(filters)
         if self.pending_bytes > MAX_PENDING_BYTES:
             raise RemoteProtocolError(
@@ -81,6 +96,8 @@ class Connection:
     def recall(self, key: tuple[PacketType, int]) -> tuple[str, ...]:
         """The filters of the packet that is answered; none if there was no such packet."""
         filters = self.pending.pop(key, ())
+        if key[0] is PacketType.SUBSCRIBE:
+            self.asked_filters -= len(filters)
         self.pending_bytes -= _size(filters)
         return filters
 

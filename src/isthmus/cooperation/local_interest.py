@@ -186,6 +186,7 @@ class LocalInterest:
         match packet:
             case Subscribe():
                 filters = tuple(each.topic_filter for each in packet.subscriptions)
+                connection.check_room(filters, self._port.filters_per_client)
                 connection.remember((PacketType.SUBSCRIBE, packet.packet_id), filters)
             case Unsubscribe():
                 connection.remember(

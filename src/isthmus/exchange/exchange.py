@@ -62,6 +62,7 @@ class ExchangeSettings:
     algorithm: str = "sf"
     options: Mapping[str, object] = field(default_factory=dict)
     link: LinkSettings = field(default_factory=LinkSettings)
+    filters_per_client: int = 10_000
 
 
 class Exchange:
@@ -76,6 +77,7 @@ class Exchange:
         self.host = host
         self.settings = settings
         self.node_id = settings.node_id
+        self.filters_per_client = settings.filters_per_client
         self.status_name = NodeStatus.STOPPED
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"

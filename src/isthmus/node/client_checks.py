@@ -84,13 +84,17 @@ def check_publish_properties_at(data: bytes, pos: int, stop: int, limit: int) ->
     return check_publish_properties(data, start, start + length)
 
 
-class TopicAliases:
-    """The aliases that one client has set (MQTT 5 §3.3.2.3.4)."""
+MAX_ALIAS_BYTES = 1 << 20
 
-    __slots__ = ("_topics", "maximum")
+
+class TopicAliases:
+    """The aliases that one client has set (MQTT 5 §3.3.2.3.4), `MAX_ALIAS_BYTES` of topics."""
+
+    __slots__ = ("_bytes", "_topics", "maximum")
 
     def __init__(self) -> None:
         self._topics: dict[int, bytes] = {}
+        self._bytes = 0
         self.maximum = 0
         """What the broker's CONNACK grants."""
 
@@ -110,6 +114,13 @@ class TopicAliases:
             )
         if topic:
             decode_topic(topic)  # valid, or it would be remembered for what follows
+            self._bytes += len(topic) - len(self._topics.get(alias, b""))
+            if self._bytes > MAX_ALIAS_BYTES:
+                raise RemoteProtocolError(
+                    f"topic aliases for more than {MAX_ALIAS_BYTES} bytes of topic names",
+                    section="MQTT 5 §3.3.2.3.4",
+                    reason_code=ReasonCode.QUOTA_EXCEEDED,
+                )
             self._topics[alias] = topic
             return topic
         known = self._topics.get(alias)

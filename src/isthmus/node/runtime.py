@@ -130,6 +130,7 @@ class Node:
             node_id=self.config.node.id,
             algorithm=cooperation.algorithm,
             options=cooperation.options,
+            filters_per_client=self.limits.filters_per_client,
             link=LinkSettings(
                 qos=link.qos,
                 sessions=link.sessions,

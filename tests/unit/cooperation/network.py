@@ -55,6 +55,7 @@ class FakePort:
         self.awaited: set[str] = set()
         self.state: bytes | None = None
         self.saves = 0
+        self.filters_per_client = 10_000
         self._random = random.Random(7)
         self._sessions = 0
 
