@@ -44,11 +44,13 @@ from isthmus.config_fields import (
     SecretFileField,
     Section,
     TextFileField,
+    is_loopback,
 )
 from isthmus.errors import ConfigError, ConfigMistake
 from isthmus.toml_lines import KeyLines
 
 __all__ = [
+    "PROTECT",
     "Address",
     "Broker",
     "BrokerTls",
@@ -76,6 +78,11 @@ __all__ = [
 ]
 
 MAX_PACKET_BYTES = 268_435_460  # 268,435,455 bytes remaining length + 5 of header [MQTT 2.1.4]
+PROTECT = (
+    "set link.tls (cert, key and ca) on all nodes, or, on a network where nobody else is, "
+    "link.secret_file and link.private_network = true"
+)
+"""What to do about links that leave the machine."""
 NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
 
 
@@ -160,6 +167,7 @@ class Link(Section):
     queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
     secret: SecretField | None = Field(default=None, repr=False)
     secret_file: SecretFileField | None = Field(default=None, examples=["fabric.secret"])
+    private_network: bool = Field(default=False, examples=[True])
     tls: LinkTls = Field(default_factory=LinkTls)
 
     def secret_bytes(self) -> bytes:
@@ -167,6 +175,16 @@ class Link(Section):
         if self.secret_file is not None:
             return self.secret_file.read_bytes().strip()
         return b"" if self.secret is None else self.secret.encode()
+
+    @property
+    def leaves_the_machine(self) -> bool:
+        """Whether it is safe to link with nodes on other machines."""
+        return self.tls.cert is not None or (self.private_network and bool(self.secret_bytes()))
+
+    def check_peer(self, address: Address) -> None:
+        """`ValueError` if a node at `address` must not be linked with."""
+        if not is_loopback(address.host) and not self.leaves_the_machine:
+            raise ValueError(f"address: {address} is not on this machine; {PROTECT}")
 
 
 class Peer(Section):

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from isthmus.addresses import Address, BrokerUrl
-from isthmus.config import Limits, Listen
+from isthmus.config import PROTECT, Limits, Listen
 from isthmus.config_fields import is_loopback
 from isthmus.config_mistakes import Loc, dotted, unknown_key
 
 __all__ = ["fabric_contradictions", "node_contradictions"]
 
-BELIEVED = "whoever answers there would be believed"
+BELIEVED = "whoever answers there, or is in between, would be believed"
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
@@ -158,7 +158,10 @@ def _link_contradictions(
         for loc, value in listeners:
             address = _parsed(value) if value is not None else None
             if address is not None and not is_loopback(address.host):
-                yield loc, _unprotected(address, "other machines could link to this node")
+                yield (
+                    loc,
+                    _unprotected(address, "whoever reaches it could link to this node or listen"),
+                )
     cooperation = _table(data, "cooperation")
     if "algorithm" not in cooperation:
         for name in difflib.get_close_matches("algorithm", cooperation, 1):
@@ -166,16 +169,14 @@ def _link_contradictions(
 
 
 def _is_protected(data: Mapping[str, Any]) -> bool:
-    """Whether nodes prove to each other who they are."""
+    """Whether nobody between two machines can read or change what nodes say to each other."""
     link = _table(data, "link")
-    return bool({"secret", "secret_file"} & link.keys() or _table(link, "tls"))
+    has_secret = bool({"secret", "secret_file"} & link.keys())
+    return bool(_table(link, "tls")) or (has_secret and link.get("private_network") is True)
 
 
 def _unprotected(address: Address, danger: str) -> str:
-    return (
-        f"{address} is not on this machine alone, and {danger} without proof; set link.secret_file "
-        "(or link.secret, or link.tls), the same on all nodes"
-    )
+    return f"{address} is not on this machine alone, and {danger}; {PROTECT}"
 
 
 def _peer_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:

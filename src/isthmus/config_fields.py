@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 MIN_SECRET = 16
+MIN_DIFFERENT = 6
 HIDDEN = "(hidden)"
 
 
@@ -136,11 +137,16 @@ def _secret(value: object) -> str:
 
 
 def _long_enough(secret: str, where: str = "") -> str:
+    """What comes out of a random generator passes; what somebody thought of often does not."""
+    problem = ""
     if len(secret) < MIN_SECRET:
-        raise ValueError(
-            f"{where}has {len(secret)} characters, a secret has {MIN_SECRET} or more; "
-            "for example what `openssl rand -hex 16` prints"
-        )
+        problem = f"has {len(secret)} characters, a secret has {MIN_SECRET} or more"
+    elif len(set(secret)) < MIN_DIFFERENT:
+        problem = f"has only {len(set(secret))} different characters"
+    elif any(secret == (secret[:n] * len(secret))[: len(secret)] for n in range(1, MIN_SECRET)):
+        problem = "repeats itself"
+    if problem:
+        raise ValueError(f"{where}{problem}; for example what `openssl rand -hex 16` prints")
     return secret
 
 

@@ -231,6 +231,8 @@ def test_a_broker_url_prints_as_it_is_read() -> None:
         ("[link]\nhold_s = 90000.0", "link.hold_s", ["86400"]),
         ("[link]\nqueue_bytes = 1", "link.queue_bytes", ["65536"]),
         ('[link]\nsecret = "short-one"', "link.secret", ["9 characters", "16 or more"]),
+        ('[link]\nsecret = "aaaabbbbccccdddd"', "link.secret", ["4 different", "openssl rand"]),
+        ('[link]\nsecret = "passwordpassword"', "link.secret", ["repeats", "openssl rand"]),
         ('[link]\nsecret_file = "no.txt"', "link.secret_file", ["there is no file", "no.txt"]),
         ('[cooperation]\nalgorithm = "fs"', "cooperation.algorithm", ["not known", "pf, sf"]),
         ("[cooperation]\nalgorithm = 1", "cooperation.algorithm", ["string in quotes"]),
@@ -352,7 +354,7 @@ LINKED = MINIMAL + '[listen]\nlink = "127.0.0.1:7883"\n'
             "peer[1].address",
             ["already peer[0]"],
         ),
-        ('[[peer]]\naddress = "192.0.2.7:9"', "peer[0].address", ["without proof", "link.secret"]),
+        ('[[peer]]\naddress = "192.0.2.7:9"', "peer[0].address", ["in between", "link.tls"]),
         (
             '[[peer]]\naddress = "127.0.0.1:9"\n[cooperation]\nalgorithm = "none"',
             "cooperation.algorithm",
@@ -371,7 +373,13 @@ def test_a_link_that_others_reach_needs_proof(write: Write, tmp_path: Path) -> N
     found = node_mistakes(write(opened))
     assert set(found) == {"listen.link"}
     assert "link.secret_file" in found["listen.link"].problem
-    assert load_node_config(write(opened + '[link]\nsecret = "0123456789abcdef"\n'))
+    secret = '[link]\nsecret = "0123456789abcdef"\n'
+    alone = node_mistakes(write(opened + secret))  # does not keep anybody from changing messages
+    assert set(alone) == {"listen.link"}
+    assert "link.private_network = true" in alone["listen.link"].problem
+    said = "private_network = true\n"
+    assert load_node_config(write(opened + secret + said)).link.leaves_the_machine
+    assert set(node_mistakes(write(opened + "[link]\n" + said))) == {"listen.link"}
     (tmp_path / "x.pem").write_text("PEM")
     tls = '[link.tls]\ncert = "x.pem"\nkey = "x.pem"\nca = "x.pem"\n'
     assert load_node_config(write(opened + tls))
@@ -573,7 +581,7 @@ def fabric_of(peers: dict[str, str], more: str = "") -> str:
         ('["right", "right"]', "", "node[0].peers", ["named twice"]),
         ('["127.0.0.1:0"]', "", "node[0].peers", ["no port to connect to"]),
         ('["host:x"]', "", "node[0].peers", ["is not a port"]),
-        ('["192.0.2.7:1"]', "", "node[0].peers", ["without proof"]),
+        ('["192.0.2.7:1"]', "", "node[0].peers", ["in between"]),
         ('"right"', "", "node[0].peers", ["must be a list", 'peers = ["edge-2"]']),
         ("[1]", "", "node[0].peers[0]", ["must be a string"]),
         (
@@ -597,7 +605,8 @@ def test_fabric_peers_that_cannot_be_meant(
 def test_a_fabrics_peers_may_be_nodes_of_the_file_or_elsewhere(write: Write) -> None:
     text = fabric_of({"a": '["b", "127.0.0.1:9"]', "b": '["a"]'})
     assert load_fabric_config(write(text)).node[0].peers == ("b", "127.0.0.1:9")
-    text = fabric_of({"a": '["192.0.2.7:1"]'}, '[link]\nsecret = "0123456789abcdef"\n')
+    private = '[link]\nsecret = "0123456789abcdef"\nprivate_network = true\n'
+    text = fabric_of({"a": '["192.0.2.7:1"]'}, private)
     assert load_fabric_config(write(text)).link.secret_bytes() == b"0123456789abcdef"
 
 

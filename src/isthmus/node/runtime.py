@@ -342,7 +342,8 @@ class Node:
     # ---- neighbours ----------------------------------------------------------------------
 
     def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
-        """Keep up a link to the node at `address` from now on."""
+        """Keep up a link to the node at `address` from now on; `ValueError` if it must not be."""
+        self.config.link.check_peer(Address.parse(address))
         self.exchange.add_peer(address, sessions, qos)
 
     def remove_peer(self, name: str) -> bool:
