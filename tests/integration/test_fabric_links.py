@@ -10,6 +10,7 @@ import json
 import time
 import urllib.error
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,33 @@ def test_a_copy_of_a_nodes_file_on_other_ports_does_not_take_its_links_over(tmp_
         assert fabric["a"].log().count("cause=same-id") == 1
         assert "link down" not in fabric["a"].log()
         assert 1 <= refusals(fabric, "a")["same-id"] <= 10
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
+@pytest.mark.parametrize("said", [b"", b"\x10"], ids=["silent", "a-byte"])
+def test_connections_that_say_nothing_keep_no_node_out(
+    tmp_path: Path, tls: bool, said: bytes
+) -> None:
+    """400 of them at b's link port, for as long as b lets them stand; then a comes."""
+    links_of: dict[str, Any] = {}
+    if tls:
+        authority = Authority(tmp_path, "Fabric CA")
+        for name in ("a", "b"):
+            own = authority.issue(name)
+            links_of[name] = {"tls": {"cert": own.cert, "key": own.key, "ca": authority.cert}}
+    fabric = NodeFabric(tmp_path, names=["a", "b"], links_of=links_of, tapped=False)
+    with fabric, ExitStack() as strangers:
+        began_s = time.monotonic()
+        for _ in range(400):
+            stranger = strangers.enter_context(RawClient(fabric.link_ports["b"]))
+            if said:
+                with suppress(OSError):  # it has made room already
+                    stranger.send(said)
+        fabric["a"].change("POST", "/api/peers", {"address": fabric.address("a", "b")})
+        fabric["a"].wait_until(lambda: fabric.link("a", "b").get("status") == "active", 4)
+        assert time.monotonic() - began_s < 5  # none of them has been timed out yet
+        assert refusals(fabric, "b")["too-many-greetings"] >= 400 - 256
+        assert len(list(Path(f"/proc/{fabric['b'].pid}/fd").iterdir())) < 256
 
 
 # ---- what a neighbour may say ------------------------------------------------------------

@@ -1,8 +1,14 @@
-"""Links on asyncio: TCP or TLS channels under the exchange's connections."""
+"""Links on asyncio: TCP or TLS channels under the exchange's connections.
+
+A connection to a link port that speaks TLS is a guest of `Links.room` from its first moment, not
+only when its handshake is over: who opens connections and never shakes hands makes room, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,7 +21,7 @@ from isthmus.node.session import Session, SessionStatus, peer_name
 if TYPE_CHECKING:
     from isthmus.exchange.links import Links
 
-__all__ = ["LinkChannel", "dial"]
+__all__ = ["LinkChannel", "TlsDoor", "dial"]
 
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
@@ -58,6 +64,50 @@ class LinkChannel(Session):
 
     def buffered_bytes(self) -> int:
         return self.wire.get_write_buffer_size()
+
+
+class TlsDoor(asyncio.Protocol):
+    """A connection to the link port whose TLS handshake is under way.
+
+    The event loop tells a protocol of a TLS connection only when its handshake is over.  So this
+    one takes the plain connection, and has the handshake done on a duplicate of its socket.
+    """
+
+    def __init__(self, links: Links, context: ssl.SSLContext) -> None:
+        self._links = links
+        self._context = context
+        self._shaking: asyncio.Task[None] | None = None
+        self.opened_s = links.host.now()
+        self.host = ""
+        self.spoke = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = transport.get_extra_info("socket")
+        self.host = peer_name(transport.get_extra_info("peername")).rpartition(":")[0]
+        duplicate = socket.socket(fileno=os.dup(plain.fileno()))
+        transport.abort()  # type: ignore[attr-defined]  # before it reads anything
+        self._shaking = asyncio.get_running_loop().create_task(self._shake_hands(duplicate))
+        self._links.knocked(self)
+
+    async def _shake_hands(self, duplicate: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: LinkChannel(self._links, self._links.accepted),
+                duplicate,
+                ssl=self._context,
+                ssl_handshake_timeout=self._links.settings.greeting_s,
+            )
+        except OSError:  # of which ssl.SSLError and the timeout are
+            self._links.refusals["tls"] += 1
+            duplicate.close()
+        except asyncio.CancelledError:
+            duplicate.close()
+        finally:
+            self._links.room.leave(self)
+
+    def abort(self) -> None:
+        if self._shaking is not None:
+            self._shaking.cancel()
 
 
 async def dial(

@@ -35,7 +35,7 @@ from isthmus.node.client_checks import read_limits
 from isthmus.node.counters import Counters
 from isthmus.node.host import NodeHost
 from isthmus.node.injector import own_client_id
-from isthmus.node.link_io import LinkChannel
+from isthmus.node.link_io import LinkChannel, TlsDoor
 from isthmus.node.pacing import Pacer
 from isthmus.node.pending import Pending
 from isthmus.node.relay import ClientSession
@@ -165,8 +165,10 @@ class Node:
                     await self._serve(name, address, factory, context if name == "wss" else None)
         if listen.link is not None:
             links = self.exchange.links
-            accept = partial(LinkChannel, links, links.accepted)
-            await self._serve("link", listen.link, accept, link_tls)
+            accept: Callable[[], asyncio.Protocol] = partial(LinkChannel, links, links.accepted)
+            if link_tls is not None:
+                accept = partial(TlsDoor, links, link_tls)
+            await self._serve("link", listen.link, accept, None)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)
             await self._admin.start()
