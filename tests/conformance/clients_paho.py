@@ -22,6 +22,7 @@ from .observation import Message, Plain
 __all__ = ["PahoClient"]
 
 _WINDOW = 8  # it does not look at the broker's Receive Maximum, and HiveMQ's is 10
+_SELECTABLE = 1024  # it waits by select(), which takes no greater descriptors; it does not say so
 _IRREGULAR = {
     "subscription_identifiers": "SubscriptionIdentifier",
     "user_properties": "UserProperty",
@@ -114,6 +115,9 @@ class PahoClient(Client):
             settings["clean_start"] = self.options.clean
             settings["properties"] = _to_paho(self.options.properties, PacketTypes.CONNECT)
         self._paho.connect("127.0.0.1", self.options.port, keepalive=60, **settings)
+        connection = self._paho.socket()
+        if isinstance(connection, socket.socket) and connection.fileno() >= _SELECTABLE:
+            raise RuntimeError(f"{connection.fileno()} files are open: paho would hear nothing")
         self._paho.loop_start()
         self._wait(lambda: self._connack is not None, ANSWER_S, until_lost=True)
         return self._connack or Connected(-1)
@@ -176,3 +180,6 @@ class PahoClient(Client):
         if self._connack is not None and self.lost is None:
             self._paho.disconnect()
         self._paho.loop_stop()
+        # It closes its pair of sockets when it is collected: at once, if nothing here holds it.
+        for event in ("connect", "message", "subscribe", "unsubscribe", "publish", "disconnect"):
+            setattr(self._paho, f"on_{event}", None)

@@ -53,14 +53,15 @@ def outcome_of(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what the brokers themselves do otherwise than the standard, and what wavered."""
+    """Say what the brokers themselves do otherwise than the standard, and what they vary."""
     faults = [each for each in _SEEN.values() if each.direct.departure]
-    wavered = [each for each in _SEEN.values() if each.agrees and each.runs > 1]
+    varied = [each for each in _SEEN.values() if each.agrees and len(each.direct_runs) > 1]
     if faults:
         terminalreporter.section("faults of the brokers themselves, with and without the node")
         for each in faults:
             terminalreporter.write_line(f"{each.cell}: {each.direct.departure}")
-    if wavered:
-        terminalreporter.section("differed at first, agreed when run again")
-        for each in wavered:
-            terminalreporter.write_line(f"{each.cell} (run {each.runs}): {each.earlier}")
+    if varied:
+        terminalreporter.section("differed at first; what the broker itself does, run again")
+        for each in varied:
+            for line in each.varieties():
+                terminalreporter.write_line(f"{each.cell}: {line}")

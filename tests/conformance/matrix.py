@@ -7,9 +7,15 @@ mix clients up (:data:`FRAGILE`) have several sites, each with two brokers and o
 time.
 
 A broker may answer differently from one run to the next, by itself: aedes loses the first of two
-queued QoS 2 messages about every seventh time.  Where the two sides differ they are therefore run
-again, alone and with more patience, until the node's side saw what the direct one saw in one of
-its runs; a difference that is there every time counts, and one that went away is told.
+queued QoS 2 messages about every seventh time.  Where the two sides differ, the *direct* side is
+therefore run again, with more patience, until its last :data:`AGAIN` runs brought no variant that
+was not known, and if need be :data:`DIRECT_RUNS` times; the node's side is run again :data:`AGAIN`
+times.  What the node's side saw must be one of the direct side's variants every time, the first
+time included: one run that the broker itself cannot explain is a difference.  So a fault of the
+node that shows in every second run never passes where it shows.
+
+A broker that does not answer a CONNECT has said nothing, so nothing is held against the node that
+was silent in the same run; only if the broker never answers is that what it does.
 """
 
 from __future__ import annotations
@@ -18,16 +24,29 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from isthmus.brokers import broker_class, names
 
 from . import scenarios, scenarios_raw, scenarios_v5
 from .catalogue import RAW, SCENARIOS, Scenario
 from .clients import LIBRARIES
-from .observation import Observation, Seen, Stopped, differences
+from .observation import Observation, Stopped, differences
 from .stage import Address, Stage
 
-__all__ = ["FRAGILE", "Cell", "OpenSite", "Outcome", "Site", "all_cells", "run_cells"]
+__all__ = [
+    "AGAIN",
+    "DIRECT_RUNS",
+    "FRAGILE",
+    "Cell",
+    "Observe",
+    "OpenSite",
+    "Outcome",
+    "Site",
+    "all_cells",
+    "observe",
+    "run_cells",
+]
 
 FRAGILE = {
     # Hands retained messages to clients that did not ask for them, and drops a client that
@@ -41,8 +60,10 @@ FRAGILE = {
 _REGISTERED = (scenarios, scenarios_v5, scenarios_raw)
 _AT_ONCE = 32
 _PATIENCE_S = 4.0
-_REPEATS = 3
-_NOTHING = Observation({})
+AGAIN = 6
+DIRECT_RUNS = 30
+MANY = 10
+"""Where so many cells are in doubt it is no rare variant: three more runs, all cells together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +102,103 @@ OpenSite = Callable[[], AbstractContextManager[Site]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was seen last, and how often the two sides had to be run."""
+    """What the two sides saw in all their runs; those at one place in both were simultaneous."""
 
     cell: Cell
-    direct: Observation
-    through_node: Observation
-    runs: int = 1
-    earlier: str = ""
-    """The difference, or the doubt, that went away."""
+    direct_runs: tuple[Observation, ...] = ()
+    node_runs: tuple[Observation, ...] = ()
     error: BaseException | None = None
     """What the scenario itself failed of, which is neither the broker's nor the node's doing."""
-    seen_before: tuple[Seen, ...] = ()
-    """What the direct side saw in earlier runs."""
+
+    @property
+    def direct(self) -> Observation:
+        """What the broker does, most of the time."""
+        usual = max(self.variants, key=lambda each: each[1], default=(Observation({}), 0))
+        return usual[0]
+
+    @property
+    def variants(self) -> list[tuple[Observation, int]]:
+        """All that the broker does, and in how many runs."""
+        answered = self._answered()
+        seen = [each.seen for each in answered]
+        return [
+            (each, seen.count(each.seen))
+            for place, each in enumerate(answered)
+            if each.seen not in seen[:place]
+        ]
+
+    @property
+    def unexplained(self) -> list[Observation]:
+        """What the node's side saw and the broker itself never does."""
+        known = [each.seen for each, _ in self.variants]
+        silent = [_is_silent(each) for each in self.direct_runs]
+        excused = [
+            _is_silent(each) and place < len(silent) and silent[place]
+            for place, each in enumerate(self.node_runs)
+        ]
+        return [
+            each
+            for each, without_answer in zip(self.node_runs, excused, strict=True)
+            if not without_answer and each.seen not in known
+        ]
 
     @property
     def agrees(self) -> bool:
-        return self.through_node.seen in (self.direct.seen, *self.seen_before)
+        return self.error is None and not self.unexplained
 
     @property
     def difference(self) -> str:
-        return differences(self.through_node.seen, self.direct.seen)
+        """What the node's side saw, not what the broker does; and how often."""
+        if not self.unexplained:
+            return ""
+        seen = self.unexplained[0].seen
+        nearest = min((differences(seen, each.seen) for each, _ in self.variants), key=len)
+        runs = f"in {len(self.unexplained)} of {len(self.node_runs)} runs"
+        return f"{nearest} ({runs}; directly never in {len(self.direct_runs)})"
 
     @property
     def doubtful(self) -> bool:
         """The sides differ, or the broker did not even answer: what a second look may change."""
-        stopped = str(self.direct.seen.get("stopped", ""))
-        return self.error is None and (not self.agrees or "CONNECT" in stopped)
+        if self.error is not None:
+            return False
+        return bool(self.unexplained) or any(_is_silent(each) for each in self.direct_runs)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether more direct runs could say more: of the node's runs, or of variants to come."""
+        if self.error is not None:
+            return False
+        seen = [each.seen for each in self._answered()]
+        return bool(self.unexplained) or any(each not in seen[:-AGAIN] for each in seen[-AGAIN:])
+
+    def _answered(self) -> Sequence[Observation]:
+        return [each for each in self.direct_runs if not _is_silent(each)] or self.direct_runs
+
+    def varieties(self) -> list[str]:
+        """The broker's variants in words: how often what, told from what it does most often."""
+        usual, runs = self.direct, len(self.direct_runs)
+        others = [each for each in self.variants if each[0] is not usual]
+        silent = runs - sum(count for _, count in self.variants)
+        lines = [
+            f"in {count} of {runs} runs: {differences(each.seen, usual.seen)}"
+            for each, count in others
+        ]
+        if silent:
+            lines.append(f"in {silent} of {runs} runs: no answer to CONNECT")
+        return lines or [f"the same in {runs} runs"]
+
+    def with_runs(self, more: Outcome) -> Outcome:
+        return replace(
+            self,
+            direct_runs=(*self.direct_runs, *more.direct_runs),
+            node_runs=(*self.node_runs, *more.node_runs),
+            error=self.error or more.error,
+        )
+
+
+def _is_silent(observation: Observation) -> bool:
+    """Whether a client found no answer to its CONNECT."""
+    return "CONNECT" in str(observation.seen.get("stopped", ""))
 
 
 def all_cells() -> list[Cell]:
@@ -123,58 +215,85 @@ def all_cells() -> list[Cell]:
     ]
 
 
-def run_cells(broker: str, cells: Sequence[Cell], open_site: OpenSite) -> dict[Cell, Outcome]:
+def run_cells(
+    broker: str, cells: Sequence[Cell], open_site: OpenSite, observing: Observe | None = None
+) -> dict[Cell, Outcome]:
     """Run each cell of this broker on both sides."""
     lanes = FRAGILE.get(broker, 1)
     at_once = 1 if broker in FRAGILE else _AT_ONCE
-    outcomes: dict[Cell, Outcome] = {}
+    runner = _Runner(open_site, at_once, observing or observe)
     with ThreadPoolExecutor(lanes) as pool:
         ordered = _longest_first(cells)
-        shares = (ordered[lane::lanes] for lane in range(lanes))
-        work = [pool.submit(_run_share, share, open_site, at_once) for share in shares if share]
-        for share in work:
-            outcomes.update(share.result())
-    return outcomes
+        shares = [ordered[lane::lanes] for lane in range(lanes)]
+        outcomes = list(chain(*pool.map(runner.run_once, shares)))
+        doubtful = [each for each in outcomes if each.doubtful]
+        settle = runner.settle if len(doubtful) < MANY else runner.settle_many
+        settled = list(chain(*pool.map(settle, (doubtful[lane::lanes] for lane in range(lanes)))))
+    return {each.cell: each for each in (*outcomes, *settled)}
 
 
-def _run_share(cells: Sequence[Cell], open_site: OpenSite, at_once: int) -> dict[Cell, Outcome]:
-    with open_site() as site:
-        outcomes = {each.cell: each for each in _run_at(site, cells, at_once, _PATIENCE_S)}
-    for run in range(2, _REPEATS + 2):
-        doubtful = [each for each in outcomes.values() if each.doubtful]
-        if not doubtful:
-            break
-        with open_site() as site:  # where nothing is left of what happened before
-            again = [each.cell for each in doubtful]
-            for before, after in zip(
-                doubtful, _run_at(site, again, 1, 2 * _PATIENCE_S), strict=True
-            ):
-                earlier = before.earlier or before.difference or before.direct.departure
-                outcomes[after.cell] = replace(
-                    after,
-                    runs=run,
-                    earlier=earlier,
-                    seen_before=(*before.seen_before, before.direct.seen),
+Observe = Callable[[Cell, Address, float], Observation]
+"""Runs a cell once at an address, with some patience in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Runs cells at sites, `at_once` at the same time."""
+
+    open_site: OpenSite
+    at_once: int
+    observe: Observe
+
+    def run_once(self, cells: Sequence[Cell], patience_s: float = _PATIENCE_S) -> list[Outcome]:
+        """Both sides of each cell."""
+        if not cells:
+            return []
+        with (
+            self.open_site() as site,
+            ThreadPoolExecutor(2 * self.at_once) as sides,
+            ThreadPoolExecutor(self.at_once) as pool,
+        ):
+            return list(pool.map(lambda cell: self._both(sides, site, cell, patience_s), cells))
+
+    def settle_many(self, doubtful: Sequence[Outcome]) -> list[Outcome]:
+        """The cells again, all of them together."""
+        for _ in range(3):
+            again = self.run_once([each.cell for each in doubtful], 2 * _PATIENCE_S)
+            doubtful = [
+                before.with_runs(after) for before, after in zip(doubtful, again, strict=True)
+            ]
+        return [*doubtful]
+
+    def settle(self, doubtful: Sequence[Outcome]) -> list[Outcome]:
+        """Each cell again, until it is known what the broker does and what the node does."""
+        settled: list[Outcome] = []
+        for outcome in doubtful:
+            with self.open_site() as site:  # where nothing is left of what happened before
+                settled.append(self._settled(site, outcome))
+        return settled
+
+    def _settled(self, site: Site, outcome: Outcome) -> Outcome:
+        at_once, patience_s = min(self.at_once, AGAIN), 2 * _PATIENCE_S
+        cell = outcome.cell
+        with ThreadPoolExecutor(2 * at_once) as sides, ThreadPoolExecutor(at_once) as pool:
+            for pair in pool.map(lambda _: self._both(sides, site, cell, patience_s), range(AGAIN)):
+                outcome = outcome.with_runs(pair)
+            while len(outcome.direct_runs) < DIRECT_RUNS and outcome.unsettled:
+                learned = pool.map(
+                    lambda _: self.observe(cell, site.direct, patience_s), range(at_once)
                 )
-    return outcomes
+                outcome = outcome.with_runs(Outcome(cell, tuple(learned)))
+        return outcome
 
-
-def _run_at(site: Site, cells: Sequence[Cell], at_once: int, patience_s: float) -> list[Outcome]:
-    """Both sides of `at_once` cells at the same time."""
-
-    def both(cell: Cell) -> Outcome:
-        at_broker = sides.submit(_observe, cell, site.direct, patience_s)
-        return _outcome(cell, at_broker, sides.submit(_observe, cell, site.node, patience_s))
-
-    with ThreadPoolExecutor(2 * at_once) as sides, ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(both, cells))
-
-
-def _outcome(cell: Cell, at_broker: Future[Observation], at_node: Future[Observation]) -> Outcome:
-    error = at_broker.exception() or at_node.exception()
-    if error is not None:
-        return Outcome(cell, _NOTHING, _NOTHING, error=error)
-    return Outcome(cell, at_broker.result(), at_node.result())
+    def _both(
+        self, sides: ThreadPoolExecutor, site: Site, cell: Cell, patience_s: float
+    ) -> Outcome:
+        at_broker: Future[Observation] = sides.submit(self.observe, cell, site.direct, patience_s)
+        at_node = sides.submit(self.observe, cell, site.node, patience_s)
+        error = at_broker.exception() or at_node.exception()
+        if error is not None:
+            return Outcome(cell, error=error)
+        return Outcome(cell, (at_broker.result(),), (at_node.result(),))
 
 
 def _longest_first(cells: Iterable[Cell]) -> list[Cell]:
@@ -182,7 +301,8 @@ def _longest_first(cells: Iterable[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: not any(word in cell.name for word in waits))
 
 
-def _observe(cell: Cell, address: Address, patience_s: float) -> Observation:
+def observe(cell: Cell, address: Address, patience_s: float) -> Observation:
+    """One run of a cell at an address."""
     with Stage(address, cell.level, cell.library, patience_s) as stage:
         try:
             return cell.scenario.run(stage)

@@ -137,10 +137,11 @@ def _escaped(text: str) -> str:
 def render(outcomes: Mapping[Cell, Outcome]) -> str:
     """The page."""
     versions = [f"| {name} | {_broker_version(name)} |" for name in names()]
-    wavered = [
-        f"- {cell} (run {each.runs}): {_escaped(each.earlier)}"
+    varied = [
+        f"- {cell}: {_escaped(line)}"
         for cell, each in outcomes.items()
-        if each.runs > 1
+        if len(each.direct_runs) > 1
+        for line in each.varieties()
     ]
     return "\n".join(
         [
@@ -163,12 +164,13 @@ def render(outcomes: Mapping[Cell, Outcome]) -> str:
             "What was seen, and what the standard demands; the same directly and through the node.",
             *_departures(outcomes),
             "",
-            "## What wavered",
+            "## What varies",
             "",
-            "The two sides differed, or a client found no answer, in a first run and not in a "
-            "later one; brokers do that by themselves.",
+            "Where the two sides differed, or a client found no answer to its CONNECT, the broker "
+            "was asked again directly until nothing new came, and the node each time had to show "
+            "one of these variants. What a broker does seldom, beside what it does most often:",
             "",
-            *(wavered or ["Nothing in this measurement."]),
+            *(varied or ["Nothing in this measurement."]),
             "",
         ]
     )
