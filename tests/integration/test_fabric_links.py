@@ -347,6 +347,6 @@ def test_a_neighbour_made_by_hand_is_served(pair: NodeFabric) -> None:
             assert packet is not None
         assert (packet.payload, packet.qos) == (b"out", 1)
         ((name, value),) = packet.properties.user_properties
-        assert (name, value[:3]) == ("$i", "11b")  # QoS 1, one link travelled, entered at b
+        assert (name, value[:4]) == ("$i", "11:b")  # QoS 1, one link crossed, entered at b
         peer.raw.send(to_link(Message(b"hand/1", b"in", origin="x"), 0, 0, 0.0))
         assert subscriber.next().payload == b"in"

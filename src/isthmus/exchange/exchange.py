@@ -122,8 +122,8 @@ class Exchange:
 
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbours, or on their way to the local broker."""
-        at_neighbors = sum(len(lane.unacked) for link in self.links for lane in link.outgoing)
-        return at_neighbors + self.traffic.in_hand
+        at_neighbors = sum(link.unacked() for link in self.links)
+        return at_neighbors + self.traffic.in_hand + self.recovery.only_here()
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbours."""
@@ -267,15 +267,16 @@ class Exchange:
     # ---- links ---------------------------------------------------------------------------
 
     def link_up(self, link: Link) -> None:
-        self.traffic.plain.forget()
+        link.counters = self.counters
         self.recovery.came(link.info.peer)
         self.traffic.by_session[link.info] = link
         self.host.neighbor_joined(link.info.peer)
         self.guard.link_up(link.info.peer)
+        self.traffic.topology_changed()
 
     def link_down(self, link: Link) -> None:
-        self.traffic.plain.forget()
         self.guard.link_down(link.info.peer)
+        self.traffic.topology_changed()
         if link.active:
             self.algorithm.on_tcp_down(link.info)
 
@@ -335,8 +336,8 @@ class Exchange:
         if packet.topic == STREAM_TOPIC:
             self.links.stream_arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
-            self.traffic.plain.forget()
             self.guard.message_arrived(link.info.peer, packet.payload)
+            self.traffic.topology_changed()
         elif packet.topic == SAME_ID_TOPIC:
             self.links.same_id_told(packet.payload)
         elif packet.topic == RETAINED_TOPIC:
@@ -357,7 +358,7 @@ class Exchange:
         link = self.links.links[neighbor]
         link.active = True
         link.info.status = SessionStatus.ESTABLISHED
-        self.recovery.joined(neighbor)
+        self.traffic.neighbor_joined(link)
         self.algorithm.on_session_established(link.info)
         if not self.algorithm.synchronises:
             self.recovery.ready(neighbor)
@@ -415,7 +416,7 @@ class Exchange:
             "initiator": link.initiator,
             "sent": link.sent,
             "dropped": link.dropped,
-            "unacknowledged": sum(len(lane.unacked) for lane in link.outgoing),
+            "unacknowledged": link.unacked(),
             "unacknowledged_bytes": link.unacked_bytes(),
         }
 

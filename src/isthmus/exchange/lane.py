@@ -1,9 +1,9 @@
 """One connection of a link: acknowledgement, retransmission, duplicate suppression.
 
-Messages at QoS 1 and 2 are numbered; the packet identifier is the number's remainder, and since
-fewer than half of the identifiers can be in flight, the receiver knows the whole number.  A lane
-outlives its TCP connection: after a reconnect the sender sends again what was not acknowledged, in
-order, and the receiver recognises what it had already.
+Messages at QoS 1 and 2 are numbered when they are sent first; the packet identifier is the number's
+remainder, and since all that is unacknowledged lies within less than half of the identifiers, the
+receiver knows the whole number.  A lane outlives its TCP connection: after a reconnect the sender
+sends again what was not acknowledged, in order, and the receiver recognizes what it had already.
 
     sender                                     receiver
     PUBLISH n ──────────────────────────────▶  accepted if n is new
@@ -13,16 +13,19 @@ order, and the receiver recognises what it had already.
               ◀──────────────── PUBCOMP n
 
 "Safe" means that everyone this node passed the message on to has acknowledged it in turn: its
-broker, and the neighbours further on.  So a message that is acknowledged has reached every broker
+broker, and the neighbors further on.  So a message that is acknowledged has reached every broker
 it was routed to, and a node that crashes with messages in hand has not acknowledged them.
 
-Numbers belong to a *stream*: one link object's life in one incarnation of the sender.  Each end
-says at the beginning of every connection which stream follows, and the receiver remembers what it
-has accepted of which stream, also when it has let the neighbour go meanwhile.  A receiver that was
-restarted has forgotten, so it may get, and pass on, a message twice: at least once, over crashes.
+Numbers belong to a *stream*: from a connection before which nothing was unacknowledged to the next
+such one, within one link object's life.  Each end says at the beginning of every connection which
+stream follows, and the receiver remembers what it has accepted of which stream, also when it has
+let the neighbor go meanwhile.  A receiver that was restarted has forgotten, so it may get, and
+pass on, a message twice: at least once, over crashes.
 
-Invariants: numbers are accepted in increasing order; at most `WINDOW` are in flight; an entry
-leaves `unacked` only by an acknowledgement or with the whole lane.
+Invariants: numbers are sent first, and accepted, in increasing order and without a gap, but for
+what was sent on a connection that broke and was given up before the next; at most `WINDOW`
+messages are in flight, and none more than `SPAN` numbers after another; a message leaves the lane
+only by an acknowledgement, unsent by its expiry, or with all the others.
 """
 
 from __future__ import annotations
@@ -32,13 +35,22 @@ from collections.abc import Callable, Iterator
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.message import Message, to_link
+from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["IDENTIFIERS", "WINDOW", "Incoming", "Outgoing", "OutgoingLane"]
+__all__ = ["IDENTIFIERS", "SPAN", "WINDOW", "Incoming", "Outgoing", "OutgoingLane"]
 
 IDENTIFIERS = 65_535
 WINDOW = 2_000
+SPAN = IDENTIFIERS // 2 - 2 * WINDOW
+"""How far numbers may run ahead of one that is not acknowledged."""
+MAX_BUSY = 4 * WINDOW
+"""What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
+of it up."""
+IN_HAND_BYTES = 448
+"""What it takes to know whom to acknowledge a message to, as measured."""
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_UNSENT = -1
 
 
 def packet_id_of(number: int) -> int:
@@ -46,63 +58,94 @@ def packet_id_of(number: int) -> int:
 
 
 class Outgoing:
-    """A numbered message that has not been acknowledged."""
+    """A message that has not been acknowledged."""
 
-    __slots__ = ("done", "message", "number", "qos", "released", "sent", "size")
+    __slots__ = ("done", "message", "number", "qos", "released")
 
-    def __init__(
-        self, number: int, message: Message, qos: int, done: Callable[[], None] | None
-    ) -> None:
-        self.number = number
+    def __init__(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
         self.message = message
         self.qos = qos
         self.done = done
-        self.size = len(message.payload) + len(message.topic) + len(message.properties) + 64
-        self.sent = False
-        """Whether it has been sent at all, on this connection or one before."""
+        self.number = _UNSENT
+        """Given when it is sent first."""
         self.released = False
         """QoS 2: PUBREC came, the message itself is no longer needed."""
+
+    @property
+    def cost(self) -> int:
+        """The bytes that it takes in memory, roughly."""
+        return self.message.cost + (IN_HAND_BYTES if self.done is not None else 0)
+
+    def finish(self) -> None:
+        if self.done is not None:
+            self.done()
 
 
 class OutgoingLane:
     """The sending half."""
 
-    __slots__ = ("_in_flight", "_next", "_waiting", "unacked", "unacked_bytes")
+    __slots__ = ("_again", "_fresh", "_in_flight", "_next", "_oldest", "expired", "unacked_bytes")
 
     def __init__(self) -> None:
         self._next = 0
+        self._oldest = 0
+        """No number in flight is less."""
         self._in_flight: dict[int, Outgoing] = {}
-        self._waiting: deque[Outgoing] = deque()
-        self.unacked: dict[int, Outgoing] = {}
+        """By packet identifier, in the order of their numbers."""
+        self._again: deque[Outgoing] = deque()
+        """Sent before, on a connection that broke."""
+        self._fresh: deque[Outgoing] = deque()
+        """Never sent."""
         self.unacked_bytes = 0
+        self.expired = 0
+
+    def __len__(self) -> int:
+        """How many messages are not acknowledged."""
+        return len(self._in_flight) + len(self._again) + len(self._fresh)
 
     def add(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
-        """Take `message` over; `done` is called when it is acknowledged, or given up."""
-        entry = Outgoing(self._next, message, qos, done)
-        self._next += 1
-        self.unacked[entry.number] = entry
-        self.unacked_bytes += entry.size
-        self._waiting.append(entry)
+        """Take `message` over; `done` is called when it is acknowledged, or expires."""
+        self.put(Outgoing(message, qos, done))
+
+    def put(self, entry: Outgoing) -> None:
+        entry.number = _UNSENT
+        self.unacked_bytes += entry.cost
+        self._fresh.append(entry)
 
     def transmit(self, now_s: float) -> Iterator[bytes]:
         """The packets that may be sent now."""
-        while self._waiting and len(self._in_flight) < WINDOW:
-            entry = self._waiting.popleft()
-            if not entry.sent and entry.message.expired(now_s):
+        while self._again and len(self._in_flight) < WINDOW:
+            entry = self._again.popleft()
+            packet_id = packet_id_of(entry.number)
+            self._in_flight[packet_id] = entry
+            if entry.released:
+                yield bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
+            else:
+                yield to_link(entry.message, entry.qos, packet_id, now_s, dup=True)
+        while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
+            entry = self._fresh.popleft()
+            if entry.message.expired(now_s):
+                self.expired += 1
                 self._finish(entry)
                 continue
-            self._in_flight[packet_id_of(entry.number)] = entry
-            if entry.released:
-                yield bytes((_PUBREL, 2)) + packet_id_of(entry.number).to_bytes(2)
-                continue
-            dup, entry.sent = entry.sent, True
-            yield to_link(entry.message, entry.qos, packet_id_of(entry.number), now_s, dup=dup)
+            entry.number = self._next
+            self._next += 1
+            packet_id = packet_id_of(entry.number)
+            self._in_flight[packet_id] = entry
+            yield to_link(entry.message, entry.qos, packet_id, now_s)
+
+    def _has_span(self) -> bool:
+        """Whether the next number is not too far from the oldest unacknowledged one."""
+        if self._next - self._oldest < SPAN:
+            return True
+        oldest = next(iter(self._in_flight.values()), None)
+        self._oldest = self._next if oldest is None else oldest.number
+        return self._next - self._oldest < SPAN
 
     def connection_lost(self) -> None:
         """What was in flight will be sent again first, in order."""
-        again = sorted(self._in_flight.values(), key=lambda entry: entry.number)
+        self._again.extendleft(reversed(self._in_flight.values()))
         self._in_flight.clear()
-        self._waiting.extendleft(reversed(again))
 
     def acknowledged(self, head: int, packet_id: int) -> bytes:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""
@@ -123,32 +166,35 @@ class OutgoingLane:
         return b""
 
     def _finish(self, entry: Outgoing) -> None:
-        del self.unacked[entry.number]
-        self.unacked_bytes -= entry.size
-        if entry.done is not None:
-            entry.done()
+        self.unacked_bytes -= entry.cost
+        entry.finish()
 
-    def give_up(self) -> list[Message]:
-        """Forget everything; the messages that were never acknowledged."""
-        entries = list(self.unacked.values())
-        self.unacked.clear()
+    def take(self) -> list[Outgoing]:
+        """Forget everything; what was not acknowledged, in order, is the caller's to finish.
+
+        What has been released is acknowledged but for a formality, and is finished here.
+        """
+        entries = [*self._in_flight.values(), *self._again, *self._fresh]
         self._in_flight.clear()
-        self._waiting.clear()
+        self._again.clear()
+        self._fresh.clear()
         self.unacked_bytes = 0
         for entry in entries:
-            if entry.done is not None:
-                entry.done()
-        return [entry.message for entry in entries if not entry.released]
+            if entry.released:
+                entry.finish()
+        return [entry for entry in entries if not entry.released]
 
 
 class Incoming:
     """The receiving half, for one stream."""
 
-    __slots__ = ("_accepted", "_busy")
+    __slots__ = ("_accepted", "_busy", "answer")
 
     def __init__(self) -> None:
         self._accepted: int | None = None
         self._busy: set[int] = set()
+        self.answer: Callable[[bytes], None] | None = None
+        """Sends to whoever the stream comes from now: another link may have taken it up."""
 
     def accept(self, packet_id: int, qos: int) -> int | bytes:
         """A numbered PUBLISH came: its number, or, for a repetition, what to answer."""
@@ -156,6 +202,11 @@ class Incoming:
         if self._accepted is not None and number <= self._accepted:
             # If it is still on its way, the acknowledgement will follow.
             return b"" if number in self._busy else _answer(number, qos)
+        if len(self._busy) >= MAX_BUSY:
+            raise RemoteProtocolError(
+                f"more than {MAX_BUSY} messages of one lane unacknowledged",
+                reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
         self._accepted = number
         self._busy.add(number)
         return number

@@ -16,13 +16,14 @@ when the link is down or `queue_bytes` wait to be written.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 
 from isthmus.cooperation.api import SessionInfo
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Cancellable
-from isthmus.exchange.lane import Incoming, OutgoingLane
+from isthmus.exchange.lane import Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.message import Message, to_link
 
 __all__ = ["Link", "LinkStatus", "Peer"]
@@ -72,6 +73,7 @@ class Link:
         "_turn",
         "active",
         "connections",
+        "counters",
         "dialled",
         "dropped",
         "incarnation",
@@ -107,6 +109,8 @@ class Link:
         self.outgoing = [OutgoingLane()]
         self.incoming: list[Incoming | None] = [None]
         self.waiters: list[Callable[[], None]] = []
+        self.counters: Counter[str] = Counter()
+        """The node's, as soon as the link is up."""
         self.sent = 0
         self.dropped = 0
         self.packet_bytes = 1 << 28
@@ -122,15 +126,14 @@ class Link:
         """A new set of connections is being made, perhaps by a neighbour that was restarted."""
         self.initiator = initiator
         self.incarnation = incarnation
-        if lanes != self.lanes:
+        if lanes != self.lanes or not any(map(len, self.outgoing)):
             # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
-            waiting = [entry for lane in self.outgoing for entry in lane.unacked.values()]
+            # With nothing to send again there is no number that the neighbor must know.
+            waiting = [entry for lane in self.outgoing for entry in lane.take()]
             self.outgoing = [OutgoingLane() for _ in range(lanes)]
             self.stream = new_stream
             for entry in waiting:
-                self.outgoing[self._lane_of(entry.message.topic, lanes)].add(
-                    entry.message, entry.qos, entry.done
-                )
+                self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
         self.incoming = [None] * lanes
         self.connections = [None] * lanes
 
@@ -174,9 +177,13 @@ class Link:
     def transmit(self, lane: int, now_s: float) -> None:
         connection = self.connections[lane]
         if connection is not None and self.active and self.status is LinkStatus.UP:
-            for packet in self.outgoing[lane].transmit(now_s):
+            outgoing = self.outgoing[lane]
+            expired = outgoing.expired
+            for packet in outgoing.transmit(now_s):
                 connection.send(packet)
                 self.sent += 1
+            if outgoing.expired != expired:
+                self.counters["expired"] += outgoing.expired - expired
 
     def send_control(self, packet: bytes) -> bool:
         """A control packet; all go by the first lane, so they stay in order."""
@@ -185,6 +192,13 @@ class Link:
             return False
         connection.send(packet)
         return True
+
+    def answer(self, lane: int, incoming: Incoming, answer: bytes) -> None:
+        """Acknowledge what came in the stream `incoming`, if it is the one that runs now."""
+        if lane < self.lanes and self.incoming[lane] is incoming:
+            connection = self.connections[lane]
+            if connection is not None:
+                connection.send(answer)
 
     def acknowledged(self, lane: int, head: int, packet_id: int, now_s: float) -> None:
         answer = self.outgoing[lane].acknowledged(head, packet_id)
@@ -199,6 +213,10 @@ class Link:
 
     def congested(self, part: float = 1.0) -> bool:
         return self.unacked_bytes() > self.queue_bytes * part
+
+    def unacked(self) -> int:
+        """How many messages the neighbor has not acknowledged."""
+        return sum(map(len, self.outgoing))
 
     def unacked_bytes(self) -> int:
         return sum(lane.unacked_bytes for lane in self.outgoing)
@@ -216,9 +234,9 @@ class Link:
         for lane in self.outgoing:
             lane.connection_lost()
 
-    def give_up(self) -> list[Message]:
-        """Forget what the neighbour has not acknowledged; the messages."""
-        lost = [message for lane in self.outgoing for message in lane.give_up()]
+    def give_up(self) -> list[Outgoing]:
+        """Forget what the neighbor has not acknowledged; it is the caller's to finish."""
+        lost = [entry for lane in self.outgoing for entry in lane.take()]
         waiters, self.waiters = self.waiters, []
         for release in waiters:
             release()

@@ -45,6 +45,8 @@ STREAM_TOPIC = "$isthmus/stream"
 LINK_OVERHEAD_BYTES = 4_096
 MAX_CONTROL_BYTES = (1 << 20) + LINK_OVERHEAD_BYTES
 MAX_STREAMS = 4_096
+MAX_STREAMS_EACH = 256
+MAX_STREAM_NAME = 64
 SWEEP_S = 1.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
@@ -106,7 +108,8 @@ class Links:
         self._ticker: Cancellable | None = None
         self._streams = 0
         self._refused_for: dict[str, str] = {}
-        self._incoming: dict[tuple[str, int, bytes], Incoming] = {}
+        self._incoming: dict[str, dict[tuple[int, bytes], Incoming]] = {}
+        """Of each neighbor, by lane and stream."""
         self._stopped = False
 
     def start(self) -> None:
@@ -490,11 +493,18 @@ class Links:
 
     def stream_arrived(self, link: Link, lane: int, payload: bytes) -> None:
         """The neighbour says which numbers follow on this lane: take up where they were left."""
-        key = (link.info.peer, lane, payload)
-        incoming = self._incoming.pop(key, None) or Incoming()
-        self._incoming[key] = link.incoming[lane] = incoming
+        if len(payload) > MAX_STREAM_NAME:
+            raise RemoteProtocolError(f"a stream's name of {len(payload)} bytes")
+        streams = self._incoming.pop(link.info.peer, {})
+        self._incoming[link.info.peer] = streams
         if len(self._incoming) > MAX_STREAMS:
             del self._incoming[next(iter(self._incoming))]
+        key = (lane, payload)
+        incoming = streams.pop(key, None) or Incoming()
+        streams[key] = link.incoming[lane] = incoming
+        incoming.answer = lambda answer: link.answer(lane, incoming, answer)
+        if len(streams) > MAX_STREAMS_EACH:
+            del streams[next(iter(streams))]
 
     def _replaced(self, link: Link) -> None:
         """The neighbour connects anew although we did not notice that it was gone."""

@@ -7,11 +7,11 @@ A link's PUBLISH is MQTT 5 whatever the client spoke.  Its QoS bits are the link
 message itself needs on the way stands in a user property that always comes first:
 
     name  "$i"
-    value <QoS> <hops> <origin> ["#" <number>] ["@" <version>]
+    value <QoS> <hops> ":" <origin> ["#" <number>] ["@" <version>]
 
-with the publisher's QoS as a digit, the hops so far as one character from "0" on, the id of the
-node where the message entered the fabric, at QoS 1 and 2 the number it got there, and, for a
-retained message, its version.
+with the publisher's QoS as a digit, the hops so far in decimal, the id of the node where the
+message entered the fabric, at QoS 1 and 2 the number it got there, and, for a retained message, its
+version.  How many hops are too many is for the receiver to say (`Traffic`).
 
 A topic alias ends at the connection it was made for, so the topic is written out.  The message
 expiry interval is counted down by the time the message spends in each node ([MQTT-3.3.2-6]); all
@@ -21,8 +21,10 @@ other properties arrive as they were sent.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
+from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.primitives import PacketType, Reader
@@ -30,7 +32,6 @@ from isthmus.mqtt.properties import read_properties, write_properties
 from isthmus.mqtt.publish_properties import check_publish_properties
 
 __all__ = [
-    "MAX_HOPS",
     "Message",
     "from_link",
     "from_publish",
@@ -41,11 +42,14 @@ __all__ = [
     "to_link",
 ]
 
-MAX_HOPS = 64
+OVERHEAD_BYTES = 384
+"""What a queued message takes in memory beside its topic, payload and properties, as measured."""
 
 _MARKER = b"\x26\x00\x02$i"
 _EXPIRY, _ALIAS = b"\x02", b"\x23"
-_NUMBER = re.compile(r"[0-9a-f]{1,32}\.[0-9a-f]{1,16}")
+_VALUE = re.compile(
+    r"([012])([0-9]{1,6}):([A-Za-z0-9._-]{1,64})(?:#([0-9a-f]{1,32}\.[0-9a-f]{1,16}))?(?:@(.+))?"
+)
 _LENGTHS = [bytes([length]) for length in range(128)]
 
 
@@ -54,10 +58,12 @@ class Message:
 
     __slots__ = (
         "arrived_s",
+        "came_from",
         "expiry_s",
         "hops",
         "number",
         "origin",
+        "passed_to",
         "payload",
         "properties",
         "qos",
@@ -93,12 +99,21 @@ class Message:
         self.number = number
         self.version = version
         self.arrived_s = arrived_s
+        self.came_from: SessionInfo | None = None
+        """The neighbor that brought it; None if a local client did."""
+        self.passed_to: tuple[SessionInfo, ...] = ()
+        """The neighbors that have had it from here."""
 
     def __repr__(self) -> str:
         return (
             f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, "
             f"retain={self.retain}, origin={self.origin!r}, hops={self.hops})"
         )
+
+    @property
+    def cost(self) -> int:
+        """The bytes that it takes in memory while it waits in one queue, roughly."""
+        return len(self.payload) + len(self.topic) + len(self.properties) + OVERHEAD_BYTES
 
     def expired(self, now_s: float) -> bool:
         return self.expiry_s is not None and now_s - self.arrived_s >= self.expiry_s
@@ -156,23 +171,20 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     if block_start > end:
         raise MalformedPacket("a property $i that is longer than its packet")
     value = frame[value_start:block_start].decode("ascii")
-    source, _, version = value[2:].partition("@")
-    origin, _, number = source.partition("#")
-    qos, hops = int(value[0]), ord(value[1]) - 48
-    if number and not _NUMBER.fullmatch(number):
-        raise RemoteProtocolError(f"a property $i with a bad number: {value!r}")
-    if not (0 <= qos <= 2 and 0 <= hops <= MAX_HOPS and origin and topic):
-        raise RemoteProtocolError(f"a property $i that makes no sense: {value!r}")
+    found = _VALUE.fullmatch(value)
+    if found is None or not topic:
+        raise RemoteProtocolError(f"a property $i that makes no sense: {value[:160]!r}")
+    qos, hops, origin, number, version = found.groups(default="")
     properties, expiry_s = _strip(frame[block_start:end])
     message = Message(
         topic,
         frame[end:],
-        qos=qos,
+        qos=int(qos),
         retain=bool(head & 1),
         properties=properties,
         expiry_s=expiry_s,
-        origin=origin,
-        hops=hops,
+        origin=sys.intern(origin),
+        hops=int(hops),
         number=number,
         version=version,
         arrived_s=now_s,
@@ -184,7 +196,7 @@ def to_link(
     message: Message, qos: int, packet_id: int, now_s: float, *, dup: bool = False
 ) -> bytes:
     """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
-    value = f"{message.qos}{chr(49 + message.hops)}{message.origin}"
+    value = f"{message.qos}{message.hops + 1}:{message.origin}"
     if message.number:
         value = f"{value}#{message.number}"
     if message.version:
@@ -212,7 +224,7 @@ def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:
 
     Plain is a message at QoS 0, not retained, without properties.
     """
-    marker = f"0{chr(49 + hops)}{origin}".encode("ascii")
+    marker = f"0{hops + 1}:{origin}".encode("ascii")
     block = _MARKER + len(marker).to_bytes(2) + marker
     return len(topic).to_bytes(2) + topic + _length(len(block)) + block
 

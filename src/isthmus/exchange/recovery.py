@@ -1,101 +1,200 @@
 """After a crash: not to decide before one knows.
 
-A node that was killed and comes back knows no neighbour and no subscription of theirs.  Neighbours
+A node that was killed and comes back knows no neighbor and no subscription of theirs.  Neighbors
 send it at once what they have kept for it; were that routed at once, it would be acknowledged and
-go nowhere.  So a node with a `state_dir` remembers who its neighbours are, and after a start is
-*recovering* until each of them is back, and the algorithm has what it needs of them, or until
-`RECOVERY_S` after the last one came.  While it is, messages at QoS 1 and 2 wait, unacknowledged.
+not reach those that are not back yet.  So a node with a `state_dir` remembers who its neighbors
+are, and after a start *awaits* each of them until it is back and has told what it wants, for as
+long as neighbors are kept (`hold_s`).
 
-A node that is stopped in order says goodbye; neighbours keep it all the same if they know from its
+Messages at QoS 1 and 2 go at once to the local broker and to the neighbors that are known to want
+them; for every other neighbor that is awaited they wait here:
+
+    awaited ──told all it wants──▶ back: what it wants is sent, the rest was not for it
+       │ └──wants a topic already──▶ what waits on that topic is sent
+       └──not back in time, too much waits, stands by, removed──▶ given up, counted
+
+What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]), before anything that
+comes later.  It is unacknowledged to the neighbor it came from, so that nothing is lost if this
+node crashes again; but only the latest `MAX_UNSAFE` messages, as a neighbor that leaves more of a
+lane unacknowledged stops that lane for everybody.  What is older is acknowledged, and is in this
+node's memory alone.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor
+is given up, as one is whose link is down.
+
+A node that is stopped in order says goodbye; neighbors keep it all the same if they know from its
 hello that it has a `state_dir`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
 
 from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.lane import WINDOW, Outgoing
 
-__all__ = ["RECOVERY_S", "Recovery"]
+__all__ = ["RECOVERY_S", "Awaited", "Recovery", "RecoveryOwner"]
 
 RECOVERY_S = 10.0
+"""The least time that neighbors are awaited, and what one that is there gets beyond `hold_s`, since
+it may itself be awaiting others."""
+MAX_UNSAFE = WINDOW // 2
+
+
+class RecoveryOwner(Protocol):
+    """Who is told."""
+
+    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
+        """`neighbor` has told all that it wants."""
+        ...
+
+    def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
+        """`neighbor` is no longer awaited."""
+        ...
+
+    def awaits_changed(self) -> None:
+        """One neighbor fewer is awaited."""
+        ...
+
+
+class Awaited:
+    """A neighbor of the last life, and what waits for it."""
+
+    __slots__ = ("_topics", "_unsafe", "bytes", "name", "timer")
+
+    def __init__(self, name: str, timer: Cancellable) -> None:
+        self.name = name
+        self.timer = timer
+        self.bytes = 0
+        self._topics: dict[bytes, list[Outgoing]] = {}
+        self._unsafe: deque[Outgoing] = deque()
+
+    def wait(self, entry: Outgoing) -> None:
+        self._topics.setdefault(entry.message.topic, []).append(entry)
+        self.bytes += entry.cost
+        if entry.done is None:
+            return
+        self._unsafe.append(entry)
+        if len(self._unsafe) > MAX_UNSAFE:
+            oldest = self._unsafe.popleft()
+            if oldest.done is not None:
+                done, cost = oldest.done, oldest.cost
+                oldest.done = None
+                self.bytes -= cost - oldest.cost
+                done()
+
+    def topics(self) -> Iterable[bytes]:
+        return list(self._topics)
+
+    def take(self, topic: bytes) -> list[Outgoing]:
+        """What waits on `topic`, in order; it does not any more."""
+        entries = self._topics.pop(topic, [])
+        return [self._taken(entry) for entry in entries]
+
+    def take_all(self) -> list[Outgoing]:
+        return [entry for topic in self.topics() for entry in self.take(topic)]
+
+    def _taken(self, entry: Outgoing) -> Outgoing:
+        """The one in `_unsafe` is a shell from now on: nobody calls its `done` but the taker."""
+        self.bytes -= entry.cost
+        taken = Outgoing(entry.message, entry.qos, entry.done)
+        entry.done = None
+        return taken
+
+    def only_here(self) -> int:
+        """How many messages nobody before this node has any more."""
+        return sum(entry.done is None for entries in self._topics.values() for entry in entries)
 
 
 class Recovery:
-    """Who was a neighbour when the last life ended, and is awaited."""
+    """Who was a neighbor when the last life ended, and is awaited."""
 
-    def __init__(
-        self, host: Host, progressed: Callable[[], None], over: Callable[[], None]
-    ) -> None:
+    def __init__(self, host: Host, owner: RecoveryOwner, *, hold_s: float) -> None:
         self._host = host
-        self._progressed = progressed
-        self._over = over
-        self._timer: Cancellable | None = None
+        self._owner = owner
+        self._hold_s = max(hold_s, RECOVERY_S)
         self._neighbors: set[str] = set()
-        self._awaited: set[str] = set()
+        """What is kept; who is awaited is one of them."""
+        self._joined: set[str] = set()
+        """Those that are neighbors in this life."""
+        self.awaited: dict[str, Awaited] = {}
 
     @property
     def active(self) -> bool:
-        return bool(self._awaited)
+        return bool(self.awaited)
 
     def awaits_others(self, neighbor: str) -> bool:
         """Whether anybody but `neighbor` is awaited."""
-        return bool(self._awaited - {neighbor})
+        return bool(self.awaited.keys() - {neighbor})
+
+    def only_here(self) -> int:
+        """How many messages wait that nobody before this node has any more."""
+        return sum(awaited.only_here() for awaited in self.awaited.values())
 
     def start(self) -> None:
         kept = self._host.load_state("neighbors")
         if not kept:
             return
         try:
-            self._awaited = set(map(str, json.loads(kept)))
+            names = sorted(set(map(str, json.loads(kept))))
         except ValueError as error:
             self._host.log("error", "kept neighbours cannot be read", cause=str(error))
             return
-        self._neighbors = set(self._awaited)
-        if self._awaited:
-            self._host.log("info", "recovering", awaits=" ".join(sorted(self._awaited)))
-            self._timer = self._host.call_later(RECOVERY_S, self._time_is_over)
+        self._neighbors = set(names)
+        for name in names:
+            self.awaited[name] = Awaited(name, self._timer(name, self._hold_s))
+        if names:
+            self._host.log("info", "recovering", awaits=" ".join(names))
+
+    def _timer(self, name: str, delay_s: float) -> Cancellable:
+        return self._host.call_later(delay_s, lambda: self._time_is_over(name))
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for awaited in self.awaited.values():
+            awaited.timer.cancel()
 
     def came(self, neighbor: str) -> None:
         """The link to `neighbor` is up: it gets the whole time to tell what it wants."""
-        if neighbor in self._awaited and self._timer is not None:
-            self._timer.cancel()
-            self._timer = self._host.call_later(RECOVERY_S, self._time_is_over)
+        if awaited := self.awaited.get(neighbor):
+            awaited.timer.cancel()
+            awaited.timer = self._timer(neighbor, self._hold_s + RECOVERY_S)
 
     def joined(self, neighbor: str) -> None:
+        self._joined.add(neighbor)
         if neighbor not in self._neighbors:
             self._neighbors.add(neighbor)
             self._save()
 
     def left(self, neighbor: str) -> None:
-        if neighbor in self._neighbors:
+        """`neighbor` is one no longer, or stands by."""
+        self._joined.discard(neighbor)
+        self.miss(neighbor)
+
+    def miss(self, neighbor: str) -> None:
+        """Await `neighbor` no longer, although it has not told all it wants."""
+        if neighbor in self._neighbors - self._joined:
             self._neighbors.discard(neighbor)
             self._save()
-        self.ready(neighbor)
+        if awaited := self._no_longer(neighbor):
+            self._owner.neighbor_missed(neighbor, awaited.take_all())
+            self._owner.awaits_changed()
 
     def ready(self, neighbor: str) -> None:
-        """`neighbor` is back and has told what it wants, or is no longer a neighbour."""
-        if neighbor in self._awaited:
-            self._awaited.discard(neighbor)
-            self._progress()
+        """`neighbor` is back and has told what it wants."""
+        if awaited := self._no_longer(neighbor):
+            self._owner.neighbor_back(neighbor, awaited.take_all())
+            self._owner.awaits_changed()
 
-    def _time_is_over(self) -> None:
-        if self._awaited:
-            self._host.log("warning", "not back", neighbors=" ".join(sorted(self._awaited)))
-            self._awaited.clear()
-            self._progress()
+    def _time_is_over(self, neighbor: str) -> None:
+        self._host.log("warning", "not back", neighbor=neighbor)
+        self.miss(neighbor)
 
-    def _progress(self) -> None:
-        self._progressed()
-        if not self._awaited:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._over()
+    def _no_longer(self, neighbor: str) -> Awaited | None:
+        awaited = self.awaited.pop(neighbor, None)
+        if awaited is not None:
+            awaited.timer.cancel()
+        return awaited
 
     def _save(self) -> None:
         if self._host.keeps_state:

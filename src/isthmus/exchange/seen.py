@@ -1,41 +1,176 @@
-"""Messages at QoS 1 and 2 that have passed this node already.
+"""Messages at QoS 1 and 2 that have passed this node already, and who may bring them.
 
 Links suppress repetitions on one way (`lane`).  When the tree changes under load, or a node in
-between crashes, a message can come again on another way or in another life of the neighbour.  So
-the node where it enters numbers it, and every node remembers the last `WINDOW` numbers of each
-origin and incarnation and takes each only once.
+between crashes, a message can come again on another way or in another life of the neighbor.  So
+the node where it enters, its *origin*, numbers it, and every node takes each number only once.
+
+A neighbor could make others discard messages of a node that it has nothing to do with, by using up
+that node's numbers.  Therefore numbers are believed from those only that are *on the way* to the
+origin, now or `recent_s` ago, as the topology guard has it:
+
+    origin known,   neighbor on the way      taken; remembered for that neighbor
+    origin known,   neighbor not on the way  doubtful: not taken, not passed on, not remembered
+    origin unknown  (cut off or not yet heard of; its messages may still be under way)
+                                             taken; remembered until the origin is known
+
+Who is on the way can do what it likes, since all that comes from the origin passes there; but what
+it brought counts no longer when it has not been on the way for `recent_s`.
+
+Bounded: every neighbor has its own memory of `MAX_BLOCKS` times `BLOCK_NUMBERS` numbers, those that
+were not used for longest are forgotten, and who invents nodes and numbers makes only his own short.
 """
 
 from __future__ import annotations
 
-__all__ = ["SeenMessages"]
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Protocol
 
-WINDOW = 4_096
-MAX_ORIGINS = 512
+__all__ = ["SeenMessages", "Verdict", "Ways"]
+
+BLOCK_NUMBERS = 1_024
+MAX_BLOCKS = 8_192
+MAX_RECENT = 16_384
+"""Of how many origins the ways of the past are known."""
+
+_Key = tuple[str, str, int]
+"""Origin, its incarnation, and which `BLOCK_NUMBERS` of its numbers."""
+
+
+class Verdict(Enum):
+    NEW = "new"
+    REPEATED = "repeated"
+    DOUBTFUL = "doubtful"
+
+
+class Ways(Protocol):
+    """What the topology guard knows."""
+
+    def ways(self) -> Mapping[str, frozenset[str]]:
+        """The neighbors on the way to each node; the same object while nothing has changed."""
+        ...
+
+
+class _Numbers:
+    """A set of numbers; a bit for each."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: dict[_Key, int] = {}
+
+    def has(self, key: _Key, bit: int) -> bool:
+        return bool(self._blocks.get(key, 0) & bit)
+
+    def add(self, key: _Key, bit: int) -> bool:
+        """Whether it was not there."""
+        bits = self._blocks.pop(key, 0)
+        self._blocks[key] = bits | bit
+        if len(self._blocks) > MAX_BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        return not bits & bit
+
+    def forget(self, origins: Iterable[str]) -> None:
+        gone = set(origins)
+        self._blocks = {key: bits for key, bits in self._blocks.items() if key[0] not in gone}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
 
 
 class SeenMessages:
-    """Bounded: the oldest numbers of an origin, and the origins silent longest, are forgotten."""
+    """What each neighbor has brought."""
 
-    __slots__ = ("_origins",)
+    def __init__(
+        self,
+        node_id: str,
+        incarnation: str,
+        ways: Ways,
+        *,
+        now: Callable[[], float],
+        recent_s: float,
+    ) -> None:
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._guard = ways
+        self._now = now
+        self._recent_s = recent_s
+        self._ways: Mapping[str, frozenset[str]] = {}
+        self._recent: dict[str, dict[str, float]] = {}
+        """Of an origin, the neighbors that were on the way to it, and until when they count."""
+        self._brought: dict[str, _Numbers] = {}
+        self._unknown: dict[str, _Numbers] = {}
+        """Of origins that were not known at the time."""
+        self._left: dict[str, float] = {}
+        """Neighbors that have gone, and when they are forgotten."""
 
-    def __init__(self) -> None:
-        self._origins: dict[tuple[str, str], dict[int, None]] = {}
+    def take(self, origin: str, number: str, neighbor: str) -> Verdict:
+        """Judge what `neighbor` brings; it is remembered if it is new.
 
-    def is_new(self, origin: str, number: str) -> bool:
-        """Whether this is the first time; `number` is ``<incarnation>.<hexadecimal count>``."""
+        `number` is ``<incarnation>.<hexadecimal count>``.
+        """
         incarnation, _, count = number.partition(".")
-        key = (origin, incarnation)
-        numbers = self._origins.pop(key, None)
-        if numbers is None:
-            numbers = {}
-            if len(self._origins) >= MAX_ORIGINS:
-                del self._origins[next(iter(self._origins))]
-        self._origins[key] = numbers
-        value = int(count, 16)
-        if value in numbers:
-            return False
-        numbers[value] = None
-        if len(numbers) > WINDOW:
-            del numbers[next(iter(numbers))]
-        return True
+        if origin == self._node_id and incarnation == self._incarnation:
+            return Verdict.REPEATED  # of our own we know that they were here
+        block, offset = divmod(int(count, 16), BLOCK_NUMBERS)
+        key, bit = (origin, incarnation, block), 1 << offset
+        self.look()
+        ways = self._ways.get(origin)
+        trusted = self._trusted(origin, ways or frozenset())
+        if neighbor not in trusted and ways is not None:
+            return Verdict.DOUBTFUL
+        for name in trusted:
+            if name != neighbor and (brought := self._brought.get(name)) and brought.has(key, bit):
+                return Verdict.REPEATED
+        if any(each.has(key, bit) for each in self._unknown.values()):
+            return Verdict.REPEATED
+        memory = self._brought if neighbor in trusted else self._unknown
+        brought = memory.get(neighbor)
+        if brought is None:
+            brought = memory[neighbor] = _Numbers()
+        return Verdict.NEW if brought.add(key, bit) else Verdict.REPEATED
+
+    def _trusted(self, origin: str, ways: frozenset[str]) -> frozenset[str]:
+        recent = self._recent.get(origin)
+        if recent is None:
+            return ways
+        now_s = self._now()
+        return ways | {name for name, until_s in recent.items() if until_s >= now_s}
+
+    def look(self) -> None:
+        """Whether the topology has changed, and what that means; the more often, the better."""
+        before, after = self._ways, self._guard.ways()
+        if after is before:
+            return
+        self._ways = after
+        until_s = self._now() + self._recent_s
+        for origin, neighbors in before.items():
+            if gone := neighbors - after.get(origin, frozenset()):
+                recent = self._recent.pop(origin, {})
+                recent.update(dict.fromkeys(gone, until_s))
+                self._recent[origin] = recent
+        while len(self._recent) > MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+        if self._unknown and (known := after.keys() - before.keys()):
+            for memory in self._unknown.values():
+                memory.forget(known)
+            self._unknown = {name: each for name, each in self._unknown.items() if len(each)}
+
+    # ---- neighbors -----------------------------------------------------------------------
+
+    def joined(self, neighbor: str) -> None:
+        self._left.pop(neighbor, None)
+
+    def left(self, neighbor: str) -> None:
+        """What it brought is of use for a while: it may be brought again on another way."""
+        now_s = self._now()
+        self._left[neighbor] = now_s + self._recent_s
+        for name in [name for name, until_s in self._left.items() if until_s < now_s]:
+            del self._left[name]
+            self._brought.pop(name, None)
+            self._unknown.pop(name, None)
+        for origin, recent in list(self._recent.items()):
+            for name in [name for name, until_s in recent.items() if until_s < now_s]:
+                del recent[name]
+            if not recent:
+                del self._recent[origin]

@@ -172,6 +172,19 @@ class TopologyGuard:
             self._cached_reach = self._find_reach()
         return self._cached_reach
 
+    def ways(self) -> Mapping[str, frozenset[str]]:
+        """The neighbors on the way to each node that is reached over active links.
+
+        The same object as long as nothing has changed.
+        """
+        self.reach()
+        return self._primaries
+
+    @property
+    def size(self) -> int:
+        """How many nodes the fabric has, as far as is known here."""
+        return len(self._view.nodes)
+
     def is_primary(self, origin: str, neighbor: str) -> bool:
         """Whether a message of `origin` may come over the link to `neighbor`.
 

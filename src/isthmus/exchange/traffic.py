@@ -1,13 +1,17 @@
 """Messages on their way through a node: where they come from, where they go, when they are safe.
 
-    local client ──client_publish──▶ ┐            ┌──▶ links (acknowledged by the neighbours)
-                                     ├── route ───┤
-    neighbour ─────message_arrived──▶┘            └──▶ local broker (host.inject)
+    local client ──client_publish──▶ ┐            ┌──▶ links (acknowledged by the neighbors)
+                                     ├── route ───┼──▶ neighbors that are awaited (`recovery`)
+    neighbor ──────message_arrived──▶┘            └──▶ local broker (host.inject)
 
-A message from a neighbour is acknowledged to it when everybody it was passed on to has acknowledged
-it.  A message is taken once: at QoS 1 and 2 by its number, at QoS 0 only from the neighbour through
-which its origin is reached, so that it is neither duplicated nor circulated, even while the
-topology is changing.
+A message from a neighbor is acknowledged to it when everybody it was passed on to has acknowledged
+it.  A message is taken once: at QoS 1 and 2 by its number (`seen`), at QoS 0 only from the neighbor
+through which its origin is reached, so that it is neither duplicated nor circulated, even while the
+topology is changing.  At QoS 1 and 2 a message that comes from elsewhere waits, unacknowledged, for
+the topology to say that it may; after `DOUBT_S` it is dropped.
+
+What a neighbor that is given up has not acknowledged goes to those neighbors of its present route
+that have not had it.  Unless the neighbor is reached over one of them it is counted as given up.
 """
 
 from __future__ import annotations
@@ -17,22 +21,35 @@ from collections.abc import Callable
 
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.host import Host
-from isthmus.exchange.lane import Incoming
+from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.lane import Incoming, Outgoing
 from isthmus.exchange.link import Link, LinkStatus
 from isthmus.exchange.links import Links
-from isthmus.exchange.message import MAX_HOPS, Message, from_link, plain_to_link
+from isthmus.exchange.message import Message, from_link, plain_to_link
 from isthmus.exchange.plain import PlainMessage, PlainMessages
-from isthmus.exchange.recovery import RECOVERY_S, Recovery
+from isthmus.exchange.recovery import Awaited, Recovery
 from isthmus.exchange.retention import Retention
 from isthmus.exchange.routes import MAX_TOPICS, RouteTable
-from isthmus.exchange.seen import SeenMessages
+from isthmus.exchange.seen import SeenMessages, Verdict
 from isthmus.exchange.topology import TopologyGuard
 
 __all__ = ["Traffic"]
 
+LEAST_HOPS = 64
+"""A message may go this far in any fabric; in a large one, twice as far as it has nodes."""
+DOUBT_S = 10.0
+LET_GO_S = 10.0
+"""When those that wait for each other in a ring that is being cut stop doing so."""
+LOOK_S = 0.2
+MAX_DOUBTFUL = 2_000
+MAX_DOUBTED = 256
+
 Hold = Callable[[], Callable[[], None]]
 """Stops reading from a client; what it returns lets it go on."""
+
+
+_Arrived = tuple[Link, bytes, Message, Callable[[], None] | None, float]
+"""A numbered message from a neighbor, its packet, its acknowledgement, and how long to doubt it."""
 
 
 class Traffic:
@@ -56,14 +73,21 @@ class Traffic:
         self.node_id = links.hello.node_id
         self.by_session: dict[SessionInfo, Link] = {}
         self.retention = Retention(host, self.node_id, self._retained_news)
-        self.recovery = Recovery(host, algorithm.on_neighbors_back, self._recovered)
+        hold_s = links.settings.hold_s
+        self.recovery = Recovery(host, self, hold_s=hold_s)
         self.plain = PlainMessages(self.node_id)
-        self.seen = SeenMessages()
+        self.seen = SeenMessages(
+            self.node_id, links.hello.incarnation, guard, now=host.now, recent_s=2 * hold_s
+        )
         self.any_client = any_client
         """Stands for every local client: a route does not depend on which."""
         self.client_routes = RouteTable(lambda topic: self._route(topic, any_client))
         self._link_routes: dict[SessionInfo, RouteTable] = {}
-        self._deferred: list[Callable[[], None]] = []
+        self._doubtful: list[_Arrived] = []
+        self._doubt_timer: Cancellable | None = None
+        self._doubted: set[tuple[str, str]] = set()
+        """Neighbors and origins of which it was told."""
+        self._looking = False
         self._in_hand: dict[tuple[str, str], _InHand] = {}
         self._numbers = 0
         self.stopping = False
@@ -78,10 +102,25 @@ class Traffic:
         self.client_routes.drop(filters)
         for table in self._link_routes.values():
             table.drop(filters)
+        if self.recovery.active and not self._looking:
+            self._looking = True
+            self.host.call_later(LOOK_S, self._look_through)
+
+    def topology_changed(self) -> None:
+        """Nothing that was found out about who is reached over whom holds any longer."""
+        self.plain.forget()
+        self.seen.look()
+        if self._doubtful:
+            self._judge_again()
+
+    def neighbor_joined(self, link: Link) -> None:
+        self.seen.joined(link.info.peer)
+        self.recovery.joined(link.info.peer)
 
     def neighbor_left(self, link: Link) -> None:
         """The algorithm has no such session any more."""
         self._link_routes.pop(link.info, None)
+        self.seen.left(link.info.peer)
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.peer)
 
@@ -98,20 +137,11 @@ class Traffic:
         if message.qos:
             self._numbers += 1
             message.number = f"{self.links.hello.incarnation}.{self._numbers:x}"
-            self.seen.is_new(self.node_id, message.number)
         if message.retain:
             self.retention.published(message)
-        if message.qos and self.recovery.active:
-            release = hold()
-            self._deferred.append(lambda: self._publish(message, hold))
-            self._deferred.append(release)
-        else:
-            self._publish(message, hold)
-
-    def _publish(self, message: Message, hold: Hold) -> None:
         route = self._route_of(message, self.any_client, self.client_routes)
-        if route.neighbors:
-            self.counters["published_to_links"] += 1
+        if route.neighbors or self.recovery.active:
+            self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, None, "")
             if message.qos:
                 for session in route.neighbors:
@@ -158,24 +188,74 @@ class Traffic:
                 self.counters["repeated"] += 1
                 self.send(link, lane, number)
                 return
-            done = _Acknowledge(link, lane, incoming, number, qos)
+            done = _Acknowledge(incoming, number, qos)
         self.counters["received_from_links"] += 1
-        if not self._wanted(message, link):
-            self._repeated(message, link.info, done)
-            return
-        if done is not None and message.number:
-            done = self._take_in_hand(message, done)
-        if qos and self.recovery.active:
-            self._deferred.append(lambda: self._route_on(link, frame, message, done))
-        else:
+        message.came_from = link.info
+        if message.hops > max(LEAST_HOPS, 2 * self.guard.size):
+            self.counters["hops_dropped"] += 1
+            if done is not None:
+                done()
+        elif message.number:
+            self._judge(link, frame, message, done, now_s + DOUBT_S)
+        elif self.guard.is_primary(message.origin, link.info.peer):
             self._route_on(link, frame, message, done)
+        else:
+            self.counters["loop_dropped"] += 1
+            if done is not None:
+                done()
+
+    def _judge(
+        self,
+        link: Link,
+        frame: bytes,
+        message: Message,
+        done: Callable[[], None] | None,
+        until_s: float,
+    ) -> None:
+        """Whether a numbered message is taken, was here already, or is not believed yet."""
+        verdict = self.seen.take(message.origin, message.number, link.info.peer)
+        if verdict is Verdict.NEW:
+            if done is not None:
+                done = self._take_in_hand(message, done)
+            self._route_on(link, frame, message, done)
+        elif verdict is Verdict.REPEATED:
+            self.counters["repeated"] += 1
+            self._repeated(message, link.info, done)
+        elif self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
+            self._doubtful.append((link, frame, message, done, until_s))
+            if self._doubt_timer is None:
+                self._doubt_timer = self.host.call_later(DOUBT_S, self._end_doubts)
+        else:
+            self._drop_doubtful(link, message, done)
+
+    def _end_doubts(self) -> None:
+        """Those that came after the first get their time as well."""
+        self._doubt_timer = None
+        self._judge_again()
+
+    def _judge_again(self) -> None:
+        doubtful, self._doubtful = self._doubtful, []
+        for each in doubtful:
+            self._judge(*each)
+
+    def _drop_doubtful(self, link: Link, message: Message, done: Callable[[], None] | None) -> None:
+        self.counters["loop_dropped"] += 1
+        case = (link.info.peer, message.origin)
+        if case not in self._doubted and len(self._doubted) < MAX_DOUBTED:
+            self._doubted.add(case)
+            self.host.log(
+                "warning",
+                "messages dropped: their origin is not reached over the neighbor they come from",
+                neighbor=link.info.peer,
+                origin=message.origin,
+            )
+        if done is not None:
+            done()
 
     def _route_on(
         self, link: Link, frame: bytes, message: Message, done: Callable[[], None] | None
     ) -> None:
         route = self._route_of(message, link.info, self._routes_from(link.info))
-        if in_hand := self._in_hand.get((message.origin, message.number)):
-            in_hand.passed_to = route.neighbors
         if message.retain and message.version:
             self._retained_arrived(message, route, done, link.info.peer)
         else:
@@ -195,29 +275,11 @@ class Traffic:
         if known.route.to_local_broker and not self.host.inject_plain(known.topic, payload, key):
             self.counters["inject_dropped"] += 1
 
-    def _wanted(self, message: Message, link: Link) -> bool:
-        """Whether this is not a message that goes round, or that was here already."""
-        if message.number:
-            # Its number tells more than the way it came.
-            if message.hops <= MAX_HOPS and self.seen.is_new(message.origin, message.number):
-                return True
-            self.counters["repeated"] += 1
-            return False
-        if message.hops > MAX_HOPS or not self.guard.is_primary(message.origin, link.info.peer):
-            self.counters["loop_dropped"] += 1
-            return False
-        return True
-
     def _take_in_hand(self, message: Message, done: Callable[[], None]) -> Callable[[], None]:
         """Note that `message` is on its way, for who sends it again meanwhile."""
-        key = (message.origin, message.number)
-        self._in_hand[key] = _InHand(done)
-
-        def safe() -> None:
-            if in_hand := self._in_hand.pop(key, None):
-                in_hand.safe()
-
-        return safe
+        in_hand = _InHand(self._in_hand, message, done)
+        self._in_hand[message.origin, message.number] = in_hand
+        return in_hand
 
     def _repeated(
         self, message: Message, neighbor: SessionInfo, done: Callable[[], None] | None
@@ -226,13 +288,13 @@ class Traffic:
         if done is None:
             return
         in_hand = self._in_hand.get((message.origin, message.number))
-        if in_hand is None or neighbor in in_hand.passed_to:
+        if in_hand is None or neighbor in in_hand.message.passed_to:
             # A neighbour that has it from here too must not wait for us to wait for it.
             done()
             return
-        in_hand.waiting.append(done)
+        in_hand.wait(done)
         # In a ring that is being cut, three or more may wait for each other.
-        self.host.call_later(RECOVERY_S, lambda: in_hand.give_in(done))
+        self.host.call_later(LET_GO_S, lambda: in_hand.give_in(done))
 
     def _retained_arrived(
         self, message: Message, route: Route, done: Callable[[], None] | None, key: str
@@ -248,20 +310,81 @@ class Traffic:
         else:
             join = _Join(2, done) if done is not None else None
             self._pass_on(message, Route(route.neighbors), join, key)
-            self._pass_on(local, Route((), route.to_local_broker), join, key)
+            if route.to_local_broker:
+                self._inject(local, key, join)
+            elif join is not None:
+                join()
 
     def _retained_news(self, message: Message, link: Link) -> None:
         """A neighbour that joined had a retained message that was not known here."""
         route = self.algorithm.route(message.topic.decode(), link.info, retain=True)
         self.counters["retained_synchronised"] += 1
+        message.came_from = link.info
         self._pass_on(message, route, None, link.info.peer)
 
-    def _recovered(self) -> None:
-        """All neighbours are back, or given up: what waited can be decided."""
-        self.host.log("info", "recovered", messages=len(self._deferred))
-        deferred, self._deferred = self._deferred, []
-        for go_on in deferred:
-            go_on()
+    # ---- neighbors that are awaited ------------------------------------------------------
+
+    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
+        """It has told all that it wants: the rest was not for it."""
+        for entry in waited:
+            self._send_if_wanted(neighbor, entry)
+
+    def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
+        self._send_elsewhere(neighbor, waited)
+
+    def awaits_changed(self) -> None:
+        self.algorithm.on_neighbors_back()
+        if not self.recovery.active:
+            self.host.log("info", "recovered")
+
+    def _awaiting(self, message: Message, route: Route) -> list[Awaited]:
+        """Who may want `message` and is not back; what waited before it goes first."""
+        wanting = {session.peer for session in route.neighbors}
+        came_from = message.came_from.peer if message.came_from is not None else ""
+        found = []
+        for awaited in list(self.recovery.awaited.values()):
+            if awaited.name in wanting:
+                self._send_waited(awaited, message.topic)
+            elif awaited.name != came_from:
+                found.append(awaited)
+        return found
+
+    def _wait_for(self, awaited: Awaited, entry: Outgoing) -> None:
+        awaited.wait(entry)
+        if awaited.bytes > self.links.settings.queue_bytes:
+            self.host.log(
+                "warning",
+                "neighbor given up: too much waits for it and it is not back",
+                neighbor=awaited.name,
+                bytes=awaited.bytes,
+            )
+            self.recovery.miss(awaited.name)
+
+    def _look_through(self) -> None:
+        """Routes have changed: some of those that are not all back may want what waits."""
+        self._looking = False
+        for awaited in list(self.recovery.awaited.values()):
+            link = self.links.links.get(awaited.name)
+            if link is None or not link.active:
+                continue
+            for topic in awaited.topics():
+                if link.info in self.client_routes[topic].neighbors:
+                    self._send_waited(awaited, topic)
+
+    def _send_waited(self, awaited: Awaited, topic: bytes) -> None:
+        for entry in awaited.take(topic):
+            self._send_if_wanted(awaited.name, entry)
+
+    def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
+        message = entry.message
+        for session in self._present_route(message).neighbors:
+            link = self.by_session.get(session)
+            if link is None or session.peer != neighbor or session in message.passed_to:
+                continue
+            message.passed_to = (*message.passed_to, session)
+            link.send(message, self.host.now(), entry.done)
+            return
+        entry.finish()
 
     # ---- where to ------------------------------------------------------------------------
 
@@ -284,6 +407,13 @@ class Traffic:
             return self.algorithm.route(message.topic.decode(), arrived_on, retain=True)
         return table[message.topic]
 
+    def _present_route(self, message: Message) -> Route:
+        """Where `message` would go if it came now."""
+        source = message.came_from
+        if source is None or source not in self.by_session:
+            return self._route_of(message, self.any_client, self.client_routes)
+        return self._route_of(message, source, self._routes_from(source))
+
     def _pass_on(
         self, message: Message, route: Route, done: Callable[[], None] | None, key: str
     ) -> None:
@@ -294,29 +424,58 @@ class Traffic:
             if done is not None:
                 done()
             return
-        part = _Join(len(route.neighbors) + route.to_local_broker, done) if done else None
+        awaiting: list[Awaited] = []
+        if message.number and self.recovery.active:
+            awaiting = self._awaiting(message, route)
+        count = len(route.neighbors) + len(awaiting) + route.to_local_broker
+        part = _Join(count, done) if done else None
+        message.passed_to = route.neighbors
         for session in route.neighbors:
             link = self.by_session.get(session)
             if link is not None:
                 link.send(message, now_s, part)
             elif part is not None:
                 part()
-        if route.to_local_broker and not self.host.inject(message, key, part):
+        for awaited in awaiting:
+            self._wait_for(awaited, Outgoing(message, message.qos, part))
+        if route.to_local_broker:
+            self._inject(message, key, part)
+
+    def _inject(self, message: Message, key: str, done: Callable[[], None] | None) -> None:
+        if not self.host.inject(message, key, done):
             self.counters["inject_dropped"] += 1
 
     def give_up(self, link: Link) -> None:
-        """What the neighbour has not acknowledged goes another way, if there is one."""
+        """What the neighbor has not acknowledged goes another way, if there is one."""
+        self._send_elsewhere(link.info.peer, link.give_up())
+
+    def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> None:
+        """`neighbor` is given up, and `entries` with it, but for those that go another way."""
+        if not entries:
+            return
+        now_s = self.host.now()
+        reach = self.guard.reach().get(neighbor)
+        way = None if reach is None else reach.next_neighbor
         lost = 0
-        for message in link.give_up():
-            route = self._route_of(message, self.any_client, self.client_routes)
-            if route.neighbors:
-                self._pass_on(message, Route(route.neighbors), None, "")
-                self.counters["rerouted"] += 1
-            else:
+        for entry in entries:
+            message = entry.message
+            had = (*message.passed_to, message.came_from)
+            links = [
+                link
+                for session in self._present_route(message).neighbors
+                if session not in had and (link := self.by_session.get(session)) is not None
+            ]
+            message.passed_to = (*message.passed_to, *(link.info for link in links))
+            if way is None or not any(way == each.peer for each in message.passed_to):
                 lost += 1
+            if links:
+                self.counters["rerouted"] += 1
+            part = _Join(len(links), entry.done) if entry.done is not None else None
+            for link in links:
+                link.send(message, now_s, part)
         if lost:
             self.counters["given_up"] += lost
-            self.host.log("warning", "messages given up", neighbor=link.info.peer, messages=lost)
+            self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
 
     @staticmethod
     def send(link: Link, lane: int, data: bytes) -> None:
@@ -343,41 +502,53 @@ class _Join:
 
 
 class _InHand:
-    """A message that is not safe yet, and who waits for it to be."""
+    """A message that is not safe yet, and who waits for it to be; called when it is."""
 
-    __slots__ = ("passed_to", "waiting")
+    __slots__ = ("_all", "_done", "_waiting", "message")
 
-    def __init__(self, done: Callable[[], None]) -> None:
-        self.waiting = [done]
-        self.passed_to: tuple[SessionInfo, ...] = ()
+    def __init__(
+        self,
+        in_hand: dict[tuple[str, str], _InHand],
+        message: Message,
+        done: Callable[[], None],
+    ) -> None:
+        self._all = in_hand
+        self._done = done
+        self._waiting: list[Callable[[], None]] | None = None
+        self.message = message
 
-    def safe(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for done in waiting:
-            done()
+    def __call__(self) -> None:
+        if self._all.pop((self.message.origin, self.message.number), None):
+            self._done()
+            for done in self._waiting or ():
+                done()
+
+    def wait(self, done: Callable[[], None]) -> None:
+        if self._waiting is None:
+            self._waiting = []
+        self._waiting.append(done)
 
     def give_in(self, done: Callable[[], None]) -> None:
-        if done in self.waiting:
-            self.waiting.remove(done)
+        key = (self.message.origin, self.message.number)
+        if self._all.get(key) is self and self._waiting and done in self._waiting:
+            self._waiting.remove(done)
             done()
 
 
 class _Acknowledge:
-    """Acknowledges one message to the neighbour it came from."""
+    """Acknowledges one message to the neighbor it came from.
 
-    __slots__ = ("_incoming", "_lane", "_link", "_number", "_qos")
+    If another stream runs there now, nobody waits for this.
+    """
 
-    def __init__(self, link: Link, lane: int, incoming: Incoming, number: int, qos: int) -> None:
-        self._link = link
-        self._lane = lane
+    __slots__ = ("_incoming", "_number", "_qos")
+
+    def __init__(self, incoming: Incoming, number: int, qos: int) -> None:
         self._incoming = incoming
         self._number = number
         self._qos = qos
 
     def __call__(self) -> None:
         answer = self._incoming.safe(self._number, self._qos)
-        # If another stream runs there now, nobody waits for this; if the same one was taken up by
-        # a new link, the sender repeats the message and is answered then.
-        lane = self._lane
-        if lane < self._link.lanes and self._link.incoming[lane] is self._incoming:
-            Traffic.send(self._link, lane, answer)
+        if self._incoming.answer is not None:
+            self._incoming.answer(answer)

@@ -238,7 +238,7 @@ class SimFabric:
             if not self._all_up():
                 self.engine.run_until_quiet(noticed_s + 4 * delay_s, limit_s)
             if self._recovering():
-                self.run(RECOVERY_S)
+                self.run(max(RECOVERY_S, settings.hold_s))
                 self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             return
         self.engine.run_until_quiet(quiet_s, limit_s)

@@ -42,7 +42,7 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
         check_retained(fabric)
     for node in fabric.nodes.values():
         for link in node.exchange.links:
-            if link.active and (waiting := sum(len(lane.unacked) for lane in link.outgoing)):
+            if link.active and (waiting := link.unacked()):
                 raise Violation(
                     f"{node.name} waits for {link.info.peer} to acknowledge {waiting} messages"
                 )

@@ -250,8 +250,9 @@ class Promises:
                 raise Violation(f"{client.client_id} may not connect, and did")
 
     def _check_order(self, client: SimClient) -> None:
+        """Of the first time that each came: what a crash repeats, it repeats in order as well."""
         seen: dict[tuple[str, str, int], Message] = {}
-        for payload in client.payloads():
+        for payload in dict.fromkeys(client.payloads()):
             message = self.messages.get(payload)
             if message is None or message.qos == 0 or message.retain:
                 continue

@@ -7,7 +7,14 @@ import random
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.lane import IDENTIFIERS, WINDOW, Incoming, OutgoingLane
+from isthmus.exchange.lane import (
+    IDENTIFIERS,
+    MAX_BUSY,
+    SPAN,
+    WINDOW,
+    Incoming,
+    OutgoingLane,
+)
 from isthmus.exchange.message import Message, from_link
 
 
@@ -51,7 +58,7 @@ def test_qos_2_takes_four_packets_and_resumes_at_pubrel() -> None:
     lane.connection_lost()
     assert list(lane.transmit(0.0)) == [b"\x62\x02\x00\x01"]
     assert lane.acknowledged(0x70, 1) == b""
-    assert not lane.unacked
+    assert not len(lane)
     assert lane.unacked_bytes == 0
 
 
@@ -80,6 +87,61 @@ def test_an_expired_message_that_was_never_sent_is_done() -> None:
     assert done == [True]
 
 
+def test_what_expires_unsent_uses_up_no_number() -> None:
+    lane, receiver = OutgoingLane(), Incoming()
+    expired = 0
+    for number in range(3 * IDENTIFIERS):
+        fleeting = number % IDENTIFIERS != 0
+        lane.add(Message(b"t", b"", qos=1, origin="a", expiry_s=1 if fleeting else None), 1, None)
+        expired += fleeting
+    frames = list(lane.transmit(6.0))
+    assert [receiver.accept(from_link(frame, 0.0)[1], 1) for frame in frames] == [0, 1, 2]
+    assert lane.expired == expired
+
+
+def test_numbers_do_not_run_away_from_one_that_is_not_acknowledged() -> None:
+    """Else its identifier would be given to another, and be acknowledged with that."""
+    lane, receiver = OutgoingLane(), Incoming()
+    first: list[bool] = []
+    lane.add(message(0), 1, lambda: first.append(True))
+    sent = list(lane.transmit(0.0))
+    for number in range(1, 2 * IDENTIFIERS):
+        lane.add(message(number), 1, None)
+        sent += lane.transmit(0.0)
+        while len(sent) > 1:
+            lane.acknowledged(0x40, from_link(sent.pop(), 0.0)[1])
+        if number % 10_000 == 0:
+            lane.connection_lost()  # the receiver must know the first one for what it is
+            (again,) = lane.transmit(0.0)
+            receiver.accept(from_link(again, 0.0)[1], 1)
+    assert not first
+    assert 2 * IDENTIFIERS - SPAN <= len(lane) <= 2 * IDENTIFIERS
+    lane.acknowledged(0x40, from_link(sent[0], 0.0)[1])
+    assert first == [True]
+    assert len(list(lane.transmit(0.0))) == WINDOW
+
+
+def test_what_was_released_is_not_sent_anew_on_other_lanes() -> None:
+    lane = OutgoingLane()
+    done: list[int] = []
+    for number in range(2):
+        lane.add(message(number), 2, lambda n=number: done.append(n))  # type: ignore[misc]
+    list(lane.transmit(0.0))
+    lane.acknowledged(0x50, 1)
+    assert [entry.message.payload for entry in lane.take()] == [b"1"]
+    assert done == [0]
+    assert len(lane) == lane.unacked_bytes == 0
+
+
+def test_a_sender_that_minds_no_window_is_stopped() -> None:
+    receiver = Incoming()
+    for number in range(MAX_BUSY):
+        receiver.accept(number + 1, 1)
+    with pytest.raises(RemoteProtocolError) as caught:
+        receiver.accept(MAX_BUSY + 1, 1)
+    assert caught.value.reason_code == 0x93
+
+
 def test_repetitions_are_answered_and_not_accepted() -> None:
     incoming = Incoming()
     assert incoming.accept(1, 1) == 0
@@ -100,7 +162,7 @@ def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
     there: list[bytes] = []
     back: list[bytes] = []
     total, added = IDENTIFIERS + 500 if seed == 0 else 300, 0
-    while added < total or sender.unacked:
+    while added < total or len(sender):
         for _ in range(rng.randrange(200 if seed == 0 else 4)):
             if added < total:
                 sender.add(message(added), rng.choice((1, 2)), None)

@@ -61,7 +61,7 @@ def test_a_message_survives_two_links(level: int, qos: int, retain: bool, size: 
 def test_a_link_publish_is_valid_mqtt_with_the_property_first() -> None:
     packet = decode(to_link(read(Publish("t", b"x", properties=APP)), 0, 0, 0.0), 5)
     assert isinstance(packet, Publish)
-    assert packet.properties.user_properties == (("$i", "01edge-1"), *APP.user_properties)
+    assert packet.properties.user_properties == (("$i", "01:edge-1"), *APP.user_properties)
 
 
 def test_expiry_is_counted_down_by_the_time_spent_and_ends_the_message() -> None:
@@ -81,7 +81,7 @@ def test_an_alias_is_not_passed_on() -> None:
 
 
 def test_a_client_cannot_forge_the_property() -> None:
-    forged = Properties(user_properties=(("$i", "00somebody-else"),))
+    forged = Properties(user_properties=(("$i", "00:somebody-else"),))
     message, _ = from_link(to_link(read(Publish("t", b"x", properties=forged)), 0, 0, 0.0), 0.0)
     assert message.origin == "edge-1"
     assert properties_of(to_broker(message, 5, 0, 0, 0.0)) == forged
@@ -89,7 +89,27 @@ def test_a_client_cannot_forge_the_property() -> None:
 
 @pytest.mark.parametrize(
     "user_properties",
-    [(), (("x", "01edge"),), (("$i", ""),), (("$i", "9"),), (("$i", "91edge"),), (("$i", "0~e"),)],
+    [
+        (),
+        (("x", "01:edge"),),
+        *(
+            (("$i", value),)
+            for value in (
+                "",
+                "9",
+                "91:edge",
+                "0~:e",
+                "01edge",
+                "01:",
+                "0:e",
+                "01:two words",
+                "0-1:edge",
+                "01:edge#zz.1",
+                "01:edge#1." + 17 * "0",
+                "0" + 7 * "1" + ":edge",
+            )
+        ),
+    ],
 )
 def test_a_publish_without_a_proper_property_is_refused(
     user_properties: tuple[tuple[str, str], ...],
@@ -106,8 +126,14 @@ def test_every_truncation_of_a_link_publish_is_refused_cleanly() -> None:
             from_link(frame[:1] + bytes([length - 2]) + frame[3:length], 0.0)
 
 
+@pytest.mark.parametrize("hops", [0, 8, 63, 64, 65, 1_000, 99_998])
+def test_any_number_of_hops_can_be_told(hops: int) -> None:
+    message = Message(b"t", b"x", origin="edge-1", hops=hops)
+    assert from_link(to_link(message, 0, 0, 0.0), 0.0)[0].hops == hops + 1
+
+
 @pytest.mark.parametrize("size", [0, 32, 90, 127, 128, 20_000])
-@pytest.mark.parametrize("hops", [0, 3])
+@pytest.mark.parametrize("hops", [0, 3, 100])
 def test_the_plain_forms_are_the_general_ones(size: int, hops: int) -> None:
     message = Message(b"some/topic", bytes(size), origin="edge-1", hops=hops)
     prefix = plain_prefix(b"some/topic", "edge-1", hops)

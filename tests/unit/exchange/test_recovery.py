@@ -6,8 +6,22 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from isthmus.exchange.host import Host
-from isthmus.exchange.recovery import RECOVERY_S, Recovery
+from isthmus.exchange.lane import Outgoing
+from isthmus.exchange.message import Message
+from isthmus.exchange.recovery import MAX_UNSAFE, RECOVERY_S, Recovery
+
+
+class FakeTimer:
+    def __init__(self, host: FakeHost, delay_s: float, callback: Callable[[], None]) -> None:
+        self._host = host
+        self._entry = (delay_s, callback)
+
+    def cancel(self) -> None:
+        if self._entry in self._host.timers:
+            self._host.timers.remove(self._entry)
 
 
 class FakeHost:
@@ -24,11 +38,9 @@ class FakeHost:
         self.state[name] = state
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        timer = FakeTimer(self, delay_s, callback)
         self.timers.append((delay_s, callback))
-        return self
-
-    def cancel(self) -> None:
-        self.timers.clear()
+        return timer
 
     def log(self, *_: object, **__: object) -> None:
         """Nobody reads it."""
@@ -37,44 +49,108 @@ class FakeHost:
         return cast("list[str]", json.loads(self.state["neighbors"]))
 
 
-def recovery(host: FakeHost) -> tuple[Recovery, list[str]]:
-    events: list[str] = []
-    made = Recovery(
-        cast("Host", host), lambda: events.append("progress"), lambda: events.append("over")
-    )
+class Owner:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.waited: dict[str, list[bytes]] = {}
+
+    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
+        self._over(f"back {neighbor}", neighbor, waited)
+
+    def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
+        self._over(f"missed {neighbor}", neighbor, waited)
+
+    def _over(self, event: str, neighbor: str, waited: list[Outgoing]) -> None:
+        self.events.append(event)
+        self.waited[neighbor] = [entry.message.payload for entry in waited]
+        for entry in waited:
+            entry.finish()
+
+    def awaits_changed(self) -> None:
+        self.events.append("changed")
+
+
+def recovery(host: FakeHost, hold_s: float = 60.0) -> tuple[Recovery, Owner]:
+    owner = Owner()
+    made = Recovery(cast("Host", host), owner, hold_s=hold_s)
     made.start()
-    return made, events
+    return made, owner
+
+
+def entry(number: int, done: Callable[[], None] | None = None, topic: bytes = b"t") -> Outgoing:
+    return Outgoing(Message(topic, b"%d" % number, qos=1), 1, done)
 
 
 def test_a_first_start_waits_for_nobody() -> None:
-    made, events = recovery(FakeHost())
+    made, owner = recovery(FakeHost())
     assert not made.active
-    assert events == []
+    assert owner.events == []
 
 
-def test_every_neighbour_of_the_last_life_is_awaited() -> None:
-    made, events = recovery(FakeHost(["a", "b"]))
+def test_every_neighbor_of_the_last_life_is_awaited() -> None:
+    made, owner = recovery(FakeHost(["a", "b"]))
     assert made.active
     assert made.awaits_others("a")
     made.joined("a")
     assert made.active, "being there is not enough"
     made.ready("a")
-    assert events == ["progress"]
+    assert owner.events == ["back a", "changed"]
     assert not made.awaits_others("b")
     assert made.awaits_others("a")
     made.left("b")
-    assert events == ["progress", "progress", "over"]
+    assert owner.events[2:] == ["missed b", "changed"]
     assert not made.active
 
 
-def test_it_does_not_wait_for_ever() -> None:
-    host = FakeHost(["gone"])
-    made, events = recovery(host)
+@pytest.mark.parametrize(("hold_s", "waits_s"), [(60.0, 60.0), (1.0, RECOVERY_S)])
+def test_it_waits_as_long_as_neighbors_are_kept(hold_s: float, waits_s: float) -> None:
+    host = FakeHost(["gone", "late"])
+    made, owner = recovery(host, hold_s)
+    assert [delay_s for delay_s, _ in host.timers] == [waits_s, waits_s]
+    host.timers[0][1]()
+    assert owner.events == ["missed gone", "changed"]
+    assert made.active, "the other has its own time"
+    host.timers[0][1]()
+    assert not made.active
+    assert host.kept() == []
+
+
+def test_one_that_is_there_and_does_not_tell_all_stays_a_neighbor() -> None:
+    host = FakeHost(["slow"])
+    made, owner = recovery(host)
+    made.came("slow")
+    made.joined("slow")
     ((delay_s, fire),) = host.timers
-    assert delay_s == RECOVERY_S
+    assert delay_s == 60.0 + RECOVERY_S
     fire()
-    assert events == ["progress", "over"]
-    assert not made.active
+    assert owner.events == ["missed slow", "changed"]
+    assert host.kept() == ["slow"]
+
+
+def test_what_waits_is_taken_in_order_and_counted() -> None:
+    made, owner = recovery(FakeHost(["a"]))
+    awaited = made.awaited["a"]
+    for number in range(4):
+        awaited.wait(entry(number, topic=b"t" if number % 2 else b"u"))
+    assert awaited.bytes == sum(entry(number).message.cost for number in range(4))
+    assert made.only_here() == 4
+    assert [each.message.payload for each in awaited.take(b"t")] == [b"1", b"3"]
+    assert made.only_here() == 2
+    made.ready("a")
+    assert owner.waited == {"a": [b"0", b"2"]}
+    assert awaited.bytes == 0
+
+
+def test_only_the_latest_are_left_unacknowledged_and_each_is_acknowledged_once() -> None:
+    made, _ = recovery(FakeHost(["a"]))
+    awaited = made.awaited["a"]
+    done: list[int] = []
+    for number in range(MAX_UNSAFE + 10):
+        awaited.wait(entry(number, lambda n=number: done.append(n)))  # type: ignore[misc]
+    assert done == list(range(10))
+    assert made.only_here() == 10
+    made.ready("a")
+    assert done == list(range(MAX_UNSAFE + 10))
 
 
 def test_who_is_a_neighbour_is_kept_over_stops_too() -> None:
@@ -92,6 +168,6 @@ def test_who_is_a_neighbour_is_kept_over_stops_too() -> None:
 def test_damaged_state_is_not_believed() -> None:
     host = FakeHost()
     host.state["neighbors"] = b"\xff"
-    made, events = recovery(host)
+    made, owner = recovery(host)
     assert not made.active
-    assert events == []
+    assert owner.events == []

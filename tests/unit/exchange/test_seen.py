@@ -1,0 +1,130 @@
+"""Whose word counts on what has passed already, and how much is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isthmus.exchange import seen
+from isthmus.exchange.seen import BLOCK_NUMBERS, MAX_BLOCKS, SeenMessages, Verdict
+
+NEW, REPEATED, DOUBTFUL = Verdict.NEW, Verdict.REPEATED, Verdict.DOUBTFUL
+
+
+class Fabric:
+    """What the guard of node `here` knows."""
+
+    def __init__(self, **ways: str) -> None:
+        self.now_s = 0.0
+        self.become(**ways)
+        self.seen = SeenMessages("here", "1", self, now=lambda: self.now_s, recent_s=120.0)
+
+    def become(self, **ways: str) -> None:
+        self._ways = {origin: frozenset(names.split()) for origin, names in ways.items()}
+
+    def ways(self) -> Mapping[str, frozenset[str]]:
+        return self._ways
+
+    def take(
+        self, neighbor: str, number: int, origin: str = "x", incarnation: str = "1"
+    ) -> Verdict:
+        return self.seen.take(origin, f"{incarnation}.{number:x}", neighbor)
+
+
+def test_each_number_is_taken_once() -> None:
+    fabric = Fabric(x="g")
+    for number in (1, 2, 5_000, 3, 2**60):
+        assert fabric.take("g", number) is NEW
+        assert fabric.take("g", number) is REPEATED
+    assert fabric.take("g", 1, incarnation="2") is NEW
+
+
+def test_a_whole_queue_is_remembered() -> None:
+    """Far more than the 4,096 that it once was: repetitions may come after `hold_s`."""
+    fabric = Fabric(x="g")
+    for number in range(100_000):
+        assert fabric.take("g", number) is NEW
+    assert fabric.take("g", 0) is REPEATED
+
+
+def test_one_that_is_not_on_the_way_uses_up_no_numbers() -> None:
+    fabric = Fabric(x="g", h="h")
+    assert fabric.take("h", 7) is DOUBTFUL
+    assert fabric.take("g", 7) is NEW
+    assert fabric.take("h", 7) is DOUBTFUL
+
+
+def test_when_the_way_changes_both_count() -> None:
+    fabric = Fabric(x="g")
+    assert fabric.take("g", 1) is NEW
+    fabric.become(x="h")
+    assert fabric.take("h", 1) is REPEATED
+    assert fabric.take("g", 2) is NEW, "it was on its way when the way changed"
+    assert fabric.take("h", 2) is REPEATED
+    assert fabric.take("h", 3) is NEW
+    assert fabric.take("g", 3) is REPEATED
+
+
+def test_one_that_is_on_the_way_no_longer_counts_no_longer_after_a_while() -> None:
+    fabric = Fabric(x="h")
+    assert fabric.take("h", 1_000_000) is NEW, "forged, and nobody can know"
+    fabric.become(x="g")
+    assert fabric.take("g", 1) is NEW
+    assert fabric.take("g", 1_000_000) is REPEATED
+    fabric.now_s += 121.0
+    assert fabric.take("h", 2) is DOUBTFUL
+    assert fabric.take("g", 1_000_000) is NEW
+
+
+def test_an_unknown_origin_may_come_from_anywhere_but_proves_nothing_later() -> None:
+    fabric = Fabric()
+    assert fabric.take("h", 7) is NEW
+    assert fabric.take("g", 7) is REPEATED
+    fabric.become(x="g")
+    assert fabric.take("g", 7) is NEW
+
+
+def test_an_origin_that_was_cut_off_is_still_reached_by_its_old_way() -> None:
+    fabric = Fabric(x="g")
+    assert fabric.take("g", 1) is NEW
+    fabric.become()
+    assert fabric.take("g", 1) is REPEATED
+    assert fabric.take("g", 2) is NEW
+    fabric.become(x="g")
+    assert fabric.take("g", 2) is REPEATED
+
+
+def test_our_own_do_not_come_back() -> None:
+    fabric = Fabric(x="g")
+    assert fabric.take("g", 10**9, origin="here") is REPEATED
+    assert fabric.take("g", 1, origin="here", incarnation="0") is NEW, "of an earlier life"
+
+
+def test_who_invents_nodes_and_numbers_makes_only_his_own_memory_short() -> None:
+    fabric = Fabric(x="g", y="h")
+    assert fabric.take("g", 1) is NEW
+    assert fabric.take("h", 1, origin="y") is NEW
+    for number in range(MAX_BLOCKS + 1):
+        fabric.take("h", number * BLOCK_NUMBERS, origin="y", incarnation=f"{number:x}")
+        fabric.take("h", number * BLOCK_NUMBERS, origin=f"invented-{number}")
+    assert fabric.take("g", 1) is REPEATED
+    assert fabric.take("h", 1, origin="y") is NEW
+    memories = (*fabric.seen._brought.values(), *fabric.seen._unknown.values())
+    assert max(map(len, memories)) == MAX_BLOCKS
+
+
+def test_who_has_left_is_forgotten_after_a_while() -> None:
+    fabric = Fabric(x="g")
+    fabric.take("g", 1)
+    fabric.seen.left("g")
+    assert fabric.take("g", 1) is REPEATED
+    fabric.now_s += 121.0
+    fabric.seen.left("other")
+    assert "g" not in fabric.seen._brought
+
+
+def test_ways_of_the_past_are_bounded() -> None:
+    fabric = Fabric()
+    for number in range(10):
+        fabric.become(**{f"o{number}-{each}": "g" for each in range(seen.MAX_RECENT // 4)})
+        fabric.take("g", number)
+    assert len(fabric.seen._recent) <= seen.MAX_RECENT
