@@ -9,8 +9,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-fabric \
-	bench-load bench-pipeline fuzz fuzz-node soak lock clean
+.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-closed-loop \
+	bench-fabric bench-load bench-pipeline fuzz fuzz-node soak lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -55,10 +55,13 @@ check: .venv/.dev  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-relay bench-fabric bench-load bench-pipeline  ## every benchmark
+bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline  ## every benchmark
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
+
+bench-closed-loop: test-deps  ## publishers that wait for PUBACKs: does resting slow them down?
+	$(BIN)/python benchmarks/bench_closed_loop.py $(ARGS)
 
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)

@@ -264,7 +264,7 @@ class ClientSession(ClientInput):
         routes = exchange.client_routes
         inspects = exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
-        publishes = 0
+        publishes = waits = 0
         begin = whole = offsets[0]
         self.interrupted = False
         try:
@@ -276,6 +276,7 @@ class ClientSession(ClientInput):
                         topic_end = body + 2 + (data[body] << 8 | data[body + 1])
                         topic = data[body + 2 : topic_end]
                         if head & 0x06:
+                            waits += 1
                             check_publish_id(data, head, topic_end, stop)
                             topic_end += 2
                         if topic_end + v5 > stop:
@@ -298,6 +299,7 @@ class ClientSession(ClientInput):
                             self._to_fabric(data[start:stop], topic)
                         publishes += 1
                     else:
+                        waits += 1
                         self._check_other(head, data, start, stop)
                     whole = stop
                     if self.interrupted:
@@ -313,6 +315,7 @@ class ClientSession(ClientInput):
             self._forward(data[begin:whole], publishes)
             self._protocol_error(error)
             return whole
+        self.node.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         return whole
 
