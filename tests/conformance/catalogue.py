@@ -35,6 +35,9 @@ class Scenario:
     """The libraries with which it belongs to the part that runs every time."""
     only_without_5: bool = False
     """For brokers that do not speak MQTT 5."""
+    early: bool = False
+    """It sends packets before it has its CONNACK, which a node keeps back until then: a broker
+    that cannot take them (moquette closes) is not asked to, and the standard is kept."""
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -49,6 +52,7 @@ def scenario(
     cases: Mapping[str, Mapping[str, Any]] | None = None,
     quick_cases: Mapping[str, tuple[str, ...]] | None = None,
     only_without_5: bool = False,
+    early: bool = False,
 ) -> Callable[[Run], Run]:
     """Register a function once, or once for each of `cases`: suffix of the name → arguments.
 
@@ -70,6 +74,7 @@ def scenario(
                 libraries=libraries,
                 quick=frozenset(every_time) & frozenset(libraries),
                 only_without_5=only_without_5,
+                early=early,
             )
         return run
 

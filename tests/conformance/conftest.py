@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     faults = [each for each in _SEEN.values() if each.direct.departure]
     varied = [each for each in _SEEN.values() if each.agrees and len(each.direct_runs) > 1]
     if faults:
-        terminalreporter.section("faults of the brokers themselves, with and without the node")
+        terminalreporter.section("faults of the brokers themselves")
         for each in faults:
             terminalreporter.write_line(f"{each.cell}: {each.direct.departure}")
     if varied:

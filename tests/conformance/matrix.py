@@ -131,6 +131,8 @@ class Outcome:
     def unexplained(self) -> list[Observation]:
         """What the node's side saw and the broker itself never does."""
         known = [each.seen for each, _ in self.variants]
+        if self.cell.scenario.early and self.node_runs:
+            known += self.node_runs[0].allowed
         silent = [_is_silent(each) for each in self.direct_runs]
         excused = [
             _is_silent(each) and place < len(silent) and silent[place]
@@ -141,6 +143,15 @@ class Outcome:
             for each, without_answer in zip(self.node_runs, excused, strict=True)
             if not without_answer and each.seen not in known
         ]
+
+    @property
+    def mended(self) -> bool:
+        """Whether the broker departs from the standard, and the node in front of it does not."""
+        return (
+            bool(self.direct.departure)
+            and self.agrees
+            and all(each.keeps_the_standard for each in self.node_runs)
+        )
 
     @property
     def agrees(self) -> bool:

@@ -131,7 +131,7 @@ def keep_alive_runs_out(stage: Stage) -> Observation:
     )
 
 
-@scenario("connection", libraries=ONLY)
+@scenario("connection", libraries=ONLY, early=True)
 def everything_in_one_write(stage: Stage) -> Observation:
     """Nothing has to be waited for before the CONNACK (§3.1.4)."""
     client = stage.raw()
@@ -149,7 +149,7 @@ def everything_in_one_write(stage: Stage) -> Observation:
     )
 
 
-@scenario("connection", libraries=ONLY)
+@scenario("connection", libraries=ONLY, early=True)
 def byte_by_byte(stage: Stage) -> Observation:
     client = stage.raw()
     stream = b"".join(

@@ -39,6 +39,8 @@ and writes the page.
 - ✓ what the standard demands was seen, directly and through the node alike;
 - ✗ the broker itself does otherwise, by departing from the standard or by granting less than was
   asked for, and through the node exactly the same was seen; it is listed below the table;
+- + the broker itself departs from the standard, and through the node it does not: packets sent
+  before the CONNACK, which a node keeps back until then; it is listed too;
 - = the standard leaves the matter to the broker; both sides saw the same;
 - **≠** the node made a difference;
 - an empty field: not for this version of MQTT.
@@ -73,7 +75,7 @@ def _mark(outcomes: Iterable[Outcome]) -> str:
     if any(not each.agrees or each.error for each in found):
         return "**≠**"
     if any(each.direct.departure for each in found):
-        return "✗"
+        return "+" if all(each.mended for each in found) else "✗"
     return "✓" if any(each.direct.allowed for each in found) else "="
 
 
@@ -161,7 +163,8 @@ def render(outcomes: Mapping[Cell, Outcome]) -> str:
             "",
             "## What the brokers themselves do otherwise",
             "",
-            "What was seen, and what the standard demands; the same directly and through the node.",
+            "What was seen, and what the standard demands; the same directly and through the node "
+            "where the table has no +.",
             *_departures(outcomes),
             "",
             "## What varies",

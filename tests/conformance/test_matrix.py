@@ -107,3 +107,11 @@ def test_a_node_that_alone_does_not_answer_is_found() -> None:
     (outcome,) = judged(["silent", "usual"], ["silent", "silent"])
     assert len(outcome.unexplained) == 1
     assert not outcome.agrees
+
+
+def test_a_node_may_keep_the_standard_where_packets_come_early() -> None:
+    early, other = (Cell("moquette", 4, "raw", name) for name in ("byte-by-byte", "takeover"))
+    departs, keeps, wrong = SEEN["seldom"], SEEN["usual"], SEEN["wrong"]
+    assert Outcome(early, (departs,), (keeps,)).mended
+    assert not Outcome(early, (departs,), (wrong,)).agrees
+    assert not Outcome(other, (departs,), (keeps,)).agrees
