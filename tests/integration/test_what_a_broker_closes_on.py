@@ -44,6 +44,7 @@ class Pair:
             id="a",
             peers=[{"address": link}],
             cooperation=pf,
+            limits={"topic_levels": 300},
         )
 
     def link(self) -> dict[str, Any]:

@@ -14,7 +14,8 @@ be the cause, or the broker crashed.  So what was in flight is sent again in a s
 message at first and one more for each that is acknowledged, after the new session has answered a
 PINGREQ.  A message with which such a session falls while nothing else is in flight is *accused*;
 the shell has it blamed (`blame`) only if it knows that the broker itself stood through it.  After
-`TRIES` times in a row it is set aside, and everything behind it flows again.
+`TRIES` times in a row it is set aside, and everything behind it flows again.  So it does when the
+broker keeps the session and just does not acknowledge (`acquit`).
 
 **Bounds.**  QoS 1 and 2 wait as long as it takes; what neighbors may have unacknowledged bounds
 them.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes then is dropped and counted.  A
@@ -163,6 +164,8 @@ class Injection:
         self._asked = self._proven = False
         self._suspects_in_flight = 0
         self._trial_window = 1
+        self.acknowledgments = 0
+        """How many came so far."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._in_flight)
@@ -339,6 +342,7 @@ class Injection:
         entry = self._in_flight.pop(packet_id, None)
         if entry is None:
             return  # a broker that acknowledges twice
+        self.acknowledgments += 1
         if entry.suspect:
             self._suspects_in_flight -= 1
             self._trial_window += 1
@@ -369,6 +373,14 @@ class Injection:
         self._waiting_bytes -= accused.cost
         self._set_aside(accused, f"{TRIES} sessions fell with it: {cause}")
         return True
+
+    def acquit(self) -> None:
+        """The session stands, and the suspects in flight are not acknowledged: let others go on."""
+        for entry in self._in_flight.values():
+            entry.suspect = False
+        self._suspects_in_flight = 0
+        self._clear = self._flowing
+        self._advance()
 
     def forgive(self) -> None:
         """The broker itself was away: nobody is blamed for that, nor for what was before."""

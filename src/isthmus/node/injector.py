@@ -49,6 +49,7 @@ KEEP_ALIVE_S = 30
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 TRIAL_PAUSE_S = 0.05
 STOOD_S = 5.0
+TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
 
 _PUBACK, _PUBREC, _PUBCOMP, _PINGRESP, _DISCONNECT = 0x40, 0x50, 0x70, 0xD0, 0xE0
@@ -129,6 +130,20 @@ class Injector:
         await self._call_witness(session)
         if self._session is session:
             session.ping(self._core.proven)
+            self._watch_trial(session)
+
+    def _watch_trial(self, session: InjectSession) -> None:
+        """A broker that keeps the session and does not acknowledge must not stop the others."""
+        before = self._core.acknowledgments
+
+        def look() -> None:
+            if self._session is session and self._core.on_trial:
+                if self._core.acknowledgments == before:
+                    self._core.acquit()
+                if self._core.on_trial:
+                    self._watch_trial(session)
+
+        self._node.loop.call_later(TRIAL_S, look)
 
     async def _call_witness(self, session: InjectSession) -> None:
         if self._witness is not None and self._witness.stands:

@@ -2,8 +2,8 @@
 
 The last `MAX_LISTED` are in the status, without their payloads.  With a `state_dir` each is a line
 of JSON in `set-aside.jsonl`, with the payload up to `MAX_PAYLOAD_BYTES`; a file of more than
-`MAX_FILE_BYTES` becomes `set-aside.old.jsonl` in place of the one before.  The log has the first
-`MAX_LOGGED_PER_S` of a second, and how many it left out.
+`MAX_FILE_BYTES` becomes `set-aside.old.jsonl` in place of the one before.  File and log have the
+first `MAX_PER_S` of a second; the log says how many were left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["SetAside"]
 MAX_LISTED: Final = 100
 MAX_PAYLOAD_BYTES: Final = 65_536
 MAX_FILE_BYTES: Final = 8 << 20
-MAX_LOGGED_PER_S: Final = 10
+MAX_PER_S: Final = 10
 
 log = get_logger(__name__)
 
@@ -50,26 +50,27 @@ class SetAside:
             "cause": cause,
         }
         self._listed.append(record)
-        self._say(record)
-        if self._file is not None:
+        if self._say(record) and self._file is not None:
             kept = base64.b64encode(message.payload[:MAX_PAYLOAD_BYTES]).decode()
             self._write(self._file, json.dumps({**record, "payload_base64": kept}) + "\n")
 
     def listed(self) -> list[dict[str, Any]]:
         return list(self._listed)
 
-    def _say(self, record: dict[str, Any]) -> None:
+    def _say(self, record: dict[str, Any]) -> bool:
+        """Log it, unless there were many in this second."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._logged = second, 0
-        if self._logged >= MAX_LOGGED_PER_S:
+        if self._logged >= MAX_PER_S:
             self._left_out += 1
-            return
+            return False
         self._logged += 1
         fields = {name: record[name] for name in ("neighbor", "topic", "payload_bytes", "cause")}
         if self._left_out:
             fields["not_logged_before"], self._left_out = self._left_out, 0
         log.warning("message set aside: the broker does not take it", **fields)
+        return True
 
     def _write(self, path: Path, line: str) -> None:
         try:

@@ -292,6 +292,22 @@ def test_qos_0_waits_while_suspects_are_tried(shell: Shell) -> None:
     assert shell.take() == [b"0"]
 
 
+def test_a_suspect_that_is_never_acknowledged_stops_nobody(shell: Shell) -> None:
+    shell.open()
+    inject(shell, b"ignored")
+    fall(shell)
+    inject(shell, b"behind")
+    shell.open()
+    shell.core.proven()
+    shell.take()
+    shell.core.acquit()
+    assert shell.take() == [b"behind"]
+    assert fall(shell) is None, "two were in flight"
+    shell.open()
+    shell.core.proven()
+    assert shell.take() == [b"ignored"]
+
+
 def test_a_refusal_is_the_end_of_a_message_and_of_no_other(shell: Shell) -> None:
     shell.open()
     done = inject(shell, b"1", b"2")
