@@ -55,7 +55,7 @@ check: .venv/.dev  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline  ## every benchmark
+bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
@@ -71,6 +71,9 @@ bench-load: .venv/.dev  ## how many messages the load tool receives and records
 
 bench-pipeline: .venv/.dev  ## the indexes of 200 million deliveries: Spark against DuckDB
 	$(BIN)/python benchmarks/bench_pipeline.py $(ARGS)
+
+bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
+	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json

@@ -136,7 +136,9 @@ class Neighbor:
 
     keeps_state = False
 
-    def __init__(self, node_id: str, filters: Iterable[str]) -> None:
+    def __init__(
+        self, node_id: str, filters: Iterable[str], algorithm: str = Announcer.name
+    ) -> None:
         self.random = random.Random(node_id)
         self.problem = ""
         self.injected = 0
@@ -145,7 +147,7 @@ class Neighbor:
         self._channel: _SocketChannel | None = None
         self._connection: Connection | None = None
         patient = LinkSettings(dead_after_s=PATIENCE_S, greeting_s=PATIENCE_S)
-        settings = ExchangeSettings(node_id, Announcer.name, {}, patient)
+        settings = ExchangeSettings(node_id, algorithm, {}, patient)
         self.exchange = Exchange(
             self, settings, lambda port, options: Announcer(port, options, filters)
         )
@@ -254,9 +256,11 @@ class Neighbor:
 
 
 @contextmanager
-def running_neighbor(node_id: str, address: str, filters: Iterable[str]) -> Iterator[Neighbor]:
+def running_neighbor(
+    node_id: str, address: str, filters: Iterable[str], algorithm: str = Announcer.name
+) -> Iterator[Neighbor]:
     """A neighbour of the node at `address`; it says goodbye on leaving."""
-    neighbor = Neighbor(node_id, filters)
+    neighbor = Neighbor(node_id, filters, algorithm)
     stopping = threading.Event()
     thread = threading.Thread(
         target=neighbor.serve, args=(address, stopping), name=node_id, daemon=True

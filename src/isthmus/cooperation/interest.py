@@ -86,12 +86,13 @@ SYNC_TOPIC: Final = "$isthmus/sf/sync"
 SYNC_BEGIN: Final = b"begin"
 SYNC_END: Final = b"end"
 
-SLICE: Final = 4_000
+SLICE: Final = 3_000
 """How many steps, of about a microsecond, are done in one turn of the event loop."""
 
 _QUANTUM: Final = 1_000  # of these in a row for one that has something to do
-_LEAST: Final = 128  # how many steps every topic may take to find its way ...
-_MOST: Final = 16_384  # ... and one alone, if others took less
+_LEAST: Final = 16  # how many steps every topic may take to find its way, ...
+_EVERY_TURN: Final = 4_000  # ... all topics of one turn of the event loop together, ...
+_MOST: Final = 16_384  # ... and those of one turn, if others took less
 
 _NEXT_SLICE: Final = "sf-slice"
 
@@ -131,8 +132,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if topic.startswith("$"):
             return Route()
         from_neighbor = arrived_on.kind is SessionKind.NEIGHBOR
-        self._steps.left = min(_MOST, max(0, self._steps.left) + _LEAST)
-        matched = None if retain else self._index.match_within(topic, self._steps)
+        matched = None if retain else self._match(topic)
         if matched is None:
             self._sent_everywhere += not retain
             others = tuple(each for each in self._neighbors if each is not arrived_on)
@@ -143,6 +143,15 @@ class SubscriptionFlooding(CooperationAlgorithm):
             if each.session is not arrived_on and self._neighbors.get(each.session) is each
         )
         return Route(wanting, to_local_broker=from_neighbor and self._here in matched)
+
+    def _match(self, topic: str) -> list[Neighbor] | None:
+        """Who wants the topic; None if that takes longer than this turn has time for."""
+        steps = self._steps
+        steps.left = min(_MOST, max(0, steps.left) + _LEAST)
+        matched = self._index.match_within(topic, steps)
+        if steps.left < _MOST // 2:
+            self._set_timer()
+        return matched
 
     # ---- hooks ----
 
@@ -207,6 +216,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if key == _NEXT_SLICE:
             self._timer_set = False
             self._left = self.slice_steps
+            self._steps.left = min(_MOST, max(0, self._steps.left) + _EVERY_TURN)
         elif not self._local.on_timer(key):
             return
         self._go_on()
@@ -271,9 +281,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
                     del self._work[key]
             elif key in self._work:
                 self._work.move_to_end(key)
-        if self._left < self.slice_steps and not self._timer_set:
-            self._timer_set = True
-            self.port.set_timer(0.0, _NEXT_SLICE)
+        if self._left < self.slice_steps:
+            self._set_timer()
         if self._touched:
             touched, self._touched = self._touched, {}
             self.port.routes_changed(touched)
@@ -283,6 +292,11 @@ class SubscriptionFlooding(CooperationAlgorithm):
             self.port.synchronised(session)
         if failed is not None:
             raise failed
+
+    def _set_timer(self) -> None:
+        if not self._timer_set:
+            self._timer_set = True
+            self.port.set_timer(0.0, _NEXT_SLICE)
 
     def _turn_of(self, work: _Work) -> bool:
         """Let one have its share; whether it is through."""
@@ -400,7 +414,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 else:
                     yield 2 + table.remove(changed)
             if table.pending:
-                yield table.work(_LEAST)
+                yield table.work(_QUANTUM // 8)
             if len(table.announce) >= BATCH_FILTERS:
                 self._tell_soon(neighbor)
         self._tell_soon(neighbor)

@@ -1,0 +1,1 @@
+"""What a hostile client or neighbor can do to a node: `bench_hostile.py`."""
