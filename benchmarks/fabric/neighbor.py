@@ -127,6 +127,12 @@ class _SocketChannel:
 
     abort = close
 
+    def hold_reading(self) -> None:
+        """Nothing: it is read when it is asked for."""
+
+    def release_reading(self) -> None:
+        pass
+
     def buffered_bytes(self) -> int:
         return 0
 

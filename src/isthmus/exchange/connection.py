@@ -79,6 +79,7 @@ class Connection:
         "_token_bytes",
         "_wake",
         "attempt",
+        "backlog",
         "channel",
         "dialled",
         "dialled_for",
@@ -111,6 +112,8 @@ class Connection:
         self.link: Link | None = None
         self.dialled_for: Peer | None = None
         self.attempt = 0
+        self.backlog: list[bytes] | None = None
+        """Packets that wait until the neighbor may be heard again."""
         self.lane = hello.lane
         self.opened_s = self.heard_s = now_s
         self.pings = self.pongs = 0

@@ -48,6 +48,9 @@ __all__ = ["CONTROL_PREFIX", "Client", "Exchange", "ExchangeSettings"]
 
 CONTROL_PREFIX = b"$isthmus/"
 TOPOLOGY_TOPIC = "$isthmus/topology"
+TOPOLOGY_TURN_S = 0.005
+TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
+"""What a topology message takes, and how much longer for every node and link that is known."""
 
 _ACKS = frozenset((0x40, 0x50, 0x70))
 _PUBREL = 0x62
@@ -82,6 +85,7 @@ class Exchange:
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"
         self._session_ids = 0
+        self._topology_turn_s = self._topology_spent_s = 0.0
         hello = Hello(
             self.node_id, self.incarnation, settings.algorithm, keeps_state=host.keeps_state
         )
@@ -297,16 +301,16 @@ class Exchange:
     def own_other_lives(self) -> tuple[str, ...]:
         return self.guard.other_lives()
 
-    def frame_arrived(self, link: Link, lane: int, frame: bytes) -> None:
-        """A packet came on a lane of an established link."""
+    def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
+        """A packet came on a lane of an established link; how long to rest from it, if at all."""
         head = frame[0]
         if head & 0xF0 == 0x30:
             if self.traffic.stopping:
-                return  # not acknowledged, so the neighbour keeps it
+                return None  # not acknowledged, so the neighbour keeps it
             if found := self.traffic.plain.find(link.info, frame):
                 self.traffic.plain_arrived(found, link.info.peer)
             elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
-                self._control_arrived(link, lane, frame)
+                return self._control_arrived(link, lane, frame)
             else:
                 self.traffic.message_arrived(link, lane, frame)
         elif head in _ACKS and len(frame) == 4:
@@ -321,6 +325,7 @@ class Exchange:
         else:
             # It was sent before the other end knew that this one has blocked the link.
             self.counters["control_ignored"] += 1
+        return None
 
     def _tell_algorithm(self, link: Link, packet_type: PacketType, frame: bytes) -> None:
         try:
@@ -329,7 +334,7 @@ class Exchange:
             self.algorithm.on_recv_failure(link.info, error)
             raise
 
-    def _control_arrived(self, link: Link, lane: int, frame: bytes) -> None:
+    def _control_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         packet = decode(frame, 5)
         assert isinstance(packet, Publish)
         self.counters["control_received"] += 1
@@ -338,12 +343,26 @@ class Exchange:
         elif packet.topic == TOPOLOGY_TOPIC:
             self.guard.message_arrived(link.info.peer, packet.payload)
             self.traffic.topology_changed()
+            return self._rest_from_topology()
         elif packet.topic == SAME_ID_TOPIC:
             self.links.same_id_told(packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
         elif link.active:
             self._tell_algorithm(link, PacketType.PUBLISH, frame)
+        return None
+
+    def _rest_from_topology(self) -> float | None:
+        """Topology messages take a time that follows from what is known, and many may come at once.
+
+        They are taken for `TOPOLOGY_TURN_S` in a turn, and then not for three times as long from
+        the neighbor that sent the last one.
+        """
+        now_s = self.host.now()
+        if now_s != self._topology_turn_s:
+            self._topology_turn_s, self._topology_spent_s = now_s, 0.0
+        self._topology_spent_s += TOPOLOGY_MESSAGE_S + TOPOLOGY_ITEM_S * self.guard.weight
+        return 3 * self._topology_spent_s if self._topology_spent_s > TOPOLOGY_TURN_S else None
 
     # ---- what the topology guard does ----------------------------------------------------
 

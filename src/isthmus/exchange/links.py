@@ -16,7 +16,7 @@ was lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -79,7 +79,9 @@ class LinkOwner(Protocol):
     def link_up(self, link: Link) -> None: ...
     def link_down(self, link: Link) -> None: ...
     def link_gone(self, link: Link) -> None: ...
-    def frame_arrived(self, link: Link, lane: int, frame: bytes) -> None: ...
+    def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
+        """A packet came; for how many seconds nothing more is to be heard on that lane, if any."""
+        ...
 
     def own_other_lives(self) -> tuple[str, ...]:
         """Incarnations of this node's id, other than its own, that the fabric knows of."""
@@ -232,19 +234,35 @@ class Links:
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes came on `connection`; whatever is wrong with them ends only this link."""
+        self._take(connection, connection.frames(data, self.host.now()))
+
+    def _take(self, connection: Connection, frames: Iterable[bytes]) -> None:
         try:
-            for frame in connection.frames(data, self.host.now()):
+            for frame in frames:
                 if connection.state is Greeting.CLOSED:
                     return
-                if connection.state is not Greeting.OPEN:
+                if connection.backlog is not None:
+                    connection.backlog.append(frame)
+                elif connection.state is not Greeting.OPEN:
                     if connection.greet(frame):
                         self._proved(connection)
-                else:
-                    self._frame(connection, frame)
+                elif rest_s := self._frame(connection, frame):
+                    self._rest(connection, rest_s)
         except LinkRefused as error:
             self._refused(connection, error)
         except RemoteProtocolError as error:
             self.misbehaved(connection, error)
+
+    def _rest(self, connection: Connection, rest_s: float) -> None:
+        """What came takes long: hear others before the rest of it."""
+        connection.backlog = []
+        connection.channel.hold_reading()
+        self.host.call_later(rest_s, lambda: self._go_on(connection))
+
+    def _go_on(self, connection: Connection) -> None:
+        backlog, connection.backlog = connection.backlog or [], None
+        connection.channel.release_reading()
+        self._take(connection, backlog)
 
     def misbehaved(self, connection: Connection, error: RemoteProtocolError) -> None:
         """What came on `connection` breaks the rules: it is closed, and the link is down."""
@@ -255,7 +273,8 @@ class Links:
         connection.say_goodbye(ReasonCode(error.reason_code))
         self._cut(connection, str(error))
 
-    def _frame(self, connection: Connection, frame: bytes) -> None:
+    def _frame(self, connection: Connection, frame: bytes) -> float | None:
+        """Take one packet; how long not to hear this neighbor, if that took long."""
         head = frame[0]
         link = connection.link
         if frame == PINGREQ:
@@ -267,10 +286,11 @@ class Links:
         elif head == 0xE0:
             self._goodbye_came(connection, frame)
         elif link is not None and link.status is LinkStatus.UP:
-            self.owner.frame_arrived(link, connection.lane, frame)
+            return self.owner.frame_arrived(link, connection.lane, frame)
         else:
             # The other end has all lanes already; here one is still being opened, or judged.
             connection.keep_early(frame)
+        return None
 
     # ---- who may come in -----------------------------------------------------------------
 

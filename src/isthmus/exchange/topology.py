@@ -55,12 +55,23 @@ from isthmus.exchange.topology_messages import (
     encode_updates,
     parse,
 )
-from isthmus.exchange.topology_view import Ends, TopologyView, ends_of, shortest_paths
+from isthmus.exchange.topology_view import (
+    Ends,
+    TopologyView,
+    ends_of,
+    first_steps,
+    shortest_paths,
+)
 
 __all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
 
-MAX_NODES = 16_384
+MAX_NODES = 1_024
 """Announcements that one neighbour may vouch for."""
+MAX_ENTRIES = 8 * MAX_NODES
+"""Links in them, each counted at either end."""
+MAX_WHOLE_PATHS = 128
+MAX_LOOPS = 100
+"""What `status` tells."""
 
 
 class GuardActions(Protocol):
@@ -122,7 +133,7 @@ class TopologyGuard:
         self._contradicted: list[Announcement] = []
         self._cached_view: TopologyView | None = None
         self._cached_reach: dict[str, Reach] | None = None
-        self._primaries: dict[str, frozenset[str]] = {}
+        self._cached_ways: dict[str, frozenset[str]] | None = None
         self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
         self._draining = False
 
@@ -177,8 +188,9 @@ class TopologyGuard:
 
         The same object as long as nothing has changed.
         """
-        self.reach()
-        return self._primaries
+        if self._cached_ways is None:
+            self._cached_ways = self._find_ways()
+        return self._cached_ways
 
     @property
     def size(self) -> int:
@@ -192,14 +204,13 @@ class TopologyGuard:
         """
         if origin == self._here.node_id:
             return False
-        self.reach()
-        primaries = self._primaries.get(origin)
-        return primaries is None or neighbor in primaries
+        ways = self.ways().get(origin)
+        return ways is None or neighbor in ways
 
-    def loops(self) -> list[Loop]:
-        """Every ring of the fabric, wherever in it, with the link to cut."""
+    def loops(self, limit: int | None = None) -> list[Loop]:
+        """Every ring of the fabric, or the first few, wherever in it, with the link to cut."""
         view = self._view
-        return [Loop((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out]
+        return [Loop((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out[:limit]]
 
     def duplicates(self) -> dict[str, tuple[str, ...]]:
         """Node ids that several nodes of the fabric have, with their incarnations.
@@ -227,9 +238,26 @@ class TopologyGuard:
                 {"ends": [a.node_id, b.node_id], "birth": edge.birth, "state": self._seen(a, b)}
                 for (a, b), edge in sorted(view.edges.items())
             ],
-            "paths": {node: list(reach.path) for node, reach in sorted(self.reach().items())},
-            "loops": [{"cut": list(loop.link), "ring": list(loop.ring)} for loop in self.loops()],
+            "paths": self._paths(),
+            "loops": [
+                {"cut": list(loop.link), "ring": list(loop.ring)} for loop in self.loops(MAX_LOOPS)
+            ],
+            "loops_total": len(view.left_out),
             "duplicates": {node: list(lives) for node, lives in self.duplicates().items()},
+        }
+
+    def _paths(self) -> dict[str, list[str]]:
+        """In a fabric of many nodes only the first step and the last, for brevity."""
+        if len(self._connected) <= MAX_WHOLE_PATHS:
+            return {node: list(reach.path) for node, reach in sorted(self.reach().items())}
+        here = self._here.node_id
+        steps = first_steps(self._active_forest(), self._here)
+        return {
+            node.node_id: [here, step.node_id]
+            if node == step
+            else [here, step.node_id, "…", node[0]]
+            for node, step in sorted(steps.items())
+            if node.node_id != here
         }
 
     def _seen(self, a: NodeKey, b: NodeKey) -> str:
@@ -289,14 +317,22 @@ class TopologyGuard:
         news = {announcement.node for announcement in update.nodes}
         if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
+        entries = sum(len(announcement.links) for announcement in update.nodes)
+        if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
+            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
         for announcement in update.nodes:
             if announcement.node == link.peer:
                 link.check(announcement, self._here)
         for key in update.gone:
-            link.heard.pop(key, None)
+            link.withdraw(key)
         for announcement in update.nodes:
             self._announced(link, announcement)
         self._choose(update.gone)
+
+    @staticmethod
+    def _entries_with(link: GuardedLink, update: Update) -> int:
+        after = {**link.heard, **{each.node: each for each in update.nodes}}
+        return sum(len(announcement.links) for announcement in after.values())
 
     def _announced(self, link: GuardedLink, announcement: Announcement) -> None:
         key = announcement.node
@@ -304,11 +340,11 @@ class TopologyGuard:
         if key == self._here:
             self._contradict(announcement)
         elif key == link.peer:
-            link.heard[key] = announcement
+            link.vouch(announcement)
             link.hear(announcement, self._here)
             self._choose((key,))
         elif known is None or announcement.sequence <= known.sequence + LEAP:
-            link.heard[key] = known if announcement == known else announcement
+            link.vouch(known if known is not None and announcement == known else announcement)
             self._choose((key,))
             self._ask(announcement)
         for entry in announcement.links:
@@ -367,7 +403,7 @@ class TopologyGuard:
                 self._tell(link, changed)
         self._contradicted.clear()
         self._conclude()
-        self._cached_reach = None
+        self._cached_reach = self._cached_ways = None
         self._drain()
 
     def _ends(self, link: GuardedLink) -> Ends | None:
@@ -437,22 +473,32 @@ class TopologyGuard:
             return ()
         return view.ring(ends)
 
-    def _find_reach(self) -> dict[str, Reach]:
-        """Paths over the active links of the forest; for links of ours, as they are here."""
+    def _active_forest(self) -> list[Ends]:
+        """The active links of the forest; for links of ours, as they are here."""
+        view = self._view
         ours = {self._ends(link): link.state is LinkState.ACTIVE for link in self._links.values()}
-        edges = [
-            ends for ends in self._view.forest if ours.get(ends, self._view.edges[ends].active)
-        ]
+        return [ends for ends in view.forest if ours.get(ends, view.edges[ends].active)]
+
+    def _find_reach(self) -> dict[str, Reach]:
         reach: dict[str, Reach] = {}
-        primaries: dict[str, frozenset[str]] = {}
-        for node, path in shortest_paths(edges, self._here).items():
+        for node, path in shortest_paths(self._active_forest(), self._here).items():
             if node.node_id != self._here.node_id:
                 found = Reach(path[1].node_id, tuple(key.node_id for key in path))
                 reach.setdefault(node.node_id, found)
-                before = primaries.get(node.node_id, frozenset())
-                primaries[node.node_id] = before | {found.next_neighbor}
-        self._primaries = primaries
         return reach
+
+    def _find_ways(self) -> dict[str, frozenset[str]]:
+        ways: dict[str, frozenset[str]] = {}
+        for node, first in first_steps(self._active_forest(), self._here).items():
+            if node.node_id != self._here.node_id:
+                before = ways.get(node.node_id, frozenset())
+                ways[node.node_id] = before | {first.node_id}
+        return ways
+
+    @property
+    def weight(self) -> int:
+        """Nodes and links that are known; a message takes a time in proportion to it."""
+        return sum(len(link.heard) + link.entries for link in self._links.values())
 
     # ---- acting ----
 

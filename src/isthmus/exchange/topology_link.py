@@ -53,7 +53,9 @@ class GuardedLink:
     """Known from the neighbour's hello on."""
     peer_epoch: int = 0
     heard: dict[NodeKey, Announcement] = field(default_factory=dict)
-    """What the neighbour vouches for."""
+    """What the neighbour vouches for; `vouch` and `withdraw` change it."""
+    entries: int = 0
+    """The links in it."""
     told: dict[NodeKey, int] = field(default_factory=dict)
     """What we vouch for towards the neighbour, with sequence numbers."""
     fresh: bool = True
@@ -85,11 +87,22 @@ class GuardedLink:
         again = self.peer is not None and (self.peer, self.peer_epoch) != (peer, hello.epoch)
         self.peer, self.peer_epoch = peer, hello.epoch
         self.heard.clear()
+        self.entries = 0
         self.opening, self.peer_opening = 0, None
         self.fresh = True
         if again:
             self.told.clear()
         return again
+
+    def vouch(self, announcement: Announcement) -> None:
+        self.withdraw(announcement.node)
+        self.heard[announcement.node] = announcement
+        self.entries += len(announcement.links)
+
+    def withdraw(self, key: NodeKey) -> None:
+        before = self.heard.pop(key, None)
+        if before is not None:
+            self.entries -= len(before.links)
 
     def check(self, announcement: Announcement, here: NodeKey) -> None:
         """Raises `RemoteProtocolError` if the neighbor's opening leaves no greater one to use."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,6 +48,10 @@ WIRE_VERSION = 1
 CHUNK_BYTES = 16 * 1024
 """An update is closed when it has grown to this; one announcement is never cut in two."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_ITEMS = 2048
+"""Nodes in one message, announced or withdrawn: more than fit into a piece."""
+MAX_ENTRIES = 4096
+"""Links in one message: more than fit into a piece and one announcement of `MAX_LINKS`."""
 MAX_LINKS = 1024
 """Links of one node.  With names as long as they may be, that many still fit into a payload."""
 MAX_NAME = 64
@@ -85,6 +89,13 @@ class Announcement:
     node: NodeKey
     sequence: int
     links: tuple[LinkEntry, ...]
+    _json: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
+    """As it is written, once it has been: it goes to every neighbor."""
+
+    def json(self) -> str:
+        if not self._json:
+            self._json.append(_dump(_listed(self)))
+        return self._json[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +128,10 @@ def encode_updates(nodes: Iterable[Announcement], gone: Iterable[NodeKey]) -> It
     size = 0
     items = chain(
         (("gone", _dump(key)) for key in gone),
-        (("nodes", _dump(_listed(announcement))) for announcement in nodes),
+        (("nodes", announcement.json()) for announcement in nodes),
     )
     for where, item in items:
-        length = len(item.encode()) + 1
+        length = len(item if item.isascii() else item.encode()) + 1
         if size and size + length > CHUNK_BYTES:
             yield _update(**waiting)
             waiting = {"nodes": [], "gone": []}
@@ -179,6 +190,12 @@ def _message(data: object) -> Message:
         case {"type": "hello", "incarnation": incarnation, "epoch": epoch} if len(data) == 4:
             return Hello(check_name(incarnation, "incarnation"), _counter(epoch, "epoch", 1))
         case {"type": "update", "nodes": list(nodes), "gone": list(gone)} if len(data) == 4:
+            if len(nodes) + len(gone) > MAX_ITEMS:
+                raise ValueError(f"more than {MAX_ITEMS} nodes in a message")
+            # Looked at before they are read, which takes longer.
+            links = (item[3] for item in nodes if isinstance(item, list) and len(item) == 4)
+            if sum(len(each) for each in links if isinstance(each, list)) > MAX_ENTRIES:
+                raise ValueError(f"more than {MAX_ENTRIES} links in a message")
             return Update(
                 tuple(_announcement(item, f"nodes[{i}]") for i, item in enumerate(nodes)),
                 tuple(_key(item, f"gone[{i}]") for i, item in enumerate(gone)),

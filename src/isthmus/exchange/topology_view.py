@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from isthmus.exchange.topology_messages import Announcement, NodeKey
+from isthmus.exchange.topology_messages import Announcement, LinkEntry, NodeKey
 
-__all__ = ["Edge", "Ends", "TopologyView", "ends_of", "shortest_paths"]
+__all__ = ["Edge", "Ends", "TopologyView", "ends_of", "first_steps", "shortest_paths"]
 
 Ends = tuple[NodeKey, NodeKey]
 
@@ -29,17 +29,12 @@ def ends_of(a: NodeKey, b: NodeKey) -> Ends:
     return (a, b) if a < b else (b, a)
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """A link that both ends announce; `openings` are theirs, in no particular order."""
 
     ends: Ends
     birth: int
     openings: tuple[int, int]
-
-    @property
-    def order(self) -> tuple[int, Ends]:
-        return self.birth, self.ends
 
     @property
     def active(self) -> bool:
@@ -66,6 +61,23 @@ def shortest_paths(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, tuple
     return paths
 
 
+def first_steps(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, NodeKey]:
+    """Of the shortest path from `start` to every node it reaches, the first step."""
+    around: dict[NodeKey, list[NodeKey]] = {start: []}
+    for a, b in edges:
+        around.setdefault(a, []).append(b)
+        around.setdefault(b, []).append(a)
+    steps = {neighbor: neighbor for neighbor in sorted(around[start])}
+    queue = deque(steps)
+    while queue:
+        at = queue.popleft()
+        for following in sorted(around[at]):
+            if following not in steps and following != start:
+                steps[following] = steps[at]
+                queue.append(following)
+    return steps
+
+
 class TopologyView:
     """Built from announcements; what is asked is computed once, when it is asked first."""
 
@@ -74,20 +86,26 @@ class TopologyView:
         self.edges: dict[Ends, Edge] = {}
         self.nodes: set[NodeKey] = {here}
         """The nodes connected with this one over links that are up, active or not."""
-        entries = {
-            node: {entry.peer: entry for entry in announcement.links}
-            for node, announcement in announcements.items()
-        }
+        entries: dict[NodeKey, dict[NodeKey, LinkEntry]] = {}
         queue = deque([here])
         while queue:
             node = queue.popleft()
-            for peer, entry in entries[node].items():
-                other = entries.get(peer, {}).get(node)
+            mine = entries.get(node)
+            if mine is None:
+                mine = entries[node] = {entry[0]: entry for entry in announcements[node].links}
+            for peer, entry in mine.items():
+                theirs = entries.get(peer)
+                if theirs is None:
+                    if peer not in announcements:
+                        continue
+                    links = announcements[peer].links
+                    theirs = entries[peer] = {entry[0]: entry for entry in links}
+                other = theirs.get(node)
                 if other is None or other.birth != entry.birth:
                     continue
-                ends = ends_of(node, peer)
-                openings = (entry.opening, other.opening)
-                self.edges[ends] = Edge(ends, entry.birth, openings)
+                ends = (node, peer) if node < peer else (peer, node)
+                if ends not in self.edges:
+                    self.edges[ends] = Edge(ends, entry.birth, (entry.opening, other.opening))
                 if peer not in self.nodes:
                     self.nodes.add(peer)
                     queue.append(peer)
@@ -102,17 +120,44 @@ class TopologyView:
             return node
 
         chosen = []
-        for edge in sorted(self.edges.values(), key=lambda edge: edge.order):
-            a, b = find(edge.ends[0]), find(edge.ends[1])
+        for _, ends in sorted((edge.birth, ends) for ends, edge in self.edges.items()):
+            a, b = find(ends[0]), find(ends[1])
             if a != b:
                 leader[a] = b
-                chosen.append(edge.ends)
+                chosen.append(ends)
         return frozenset(chosen)
 
     def ring(self, ends: Ends) -> tuple[str, ...]:
         """The ring that a link outside the forest closes, as ids from one end to the other."""
-        path = shortest_paths(self.forest, ends[0])[ends[1]]
-        return tuple(node.node_id for node in path)
+        up, down = self._ancestors(ends[0]), self._ancestors(ends[1])
+        while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
+            up.pop()
+            down.pop()
+        return tuple(node.node_id for node in (*up, *reversed(down[:-1])))
+
+    def _ancestors(self, node: NodeKey) -> list[NodeKey]:
+        """From `node` to the root of its tree, both included."""
+        found = [node]
+        while (parent := self._parents[found[-1]]) is not None:
+            found.append(parent)
+        return found
+
+    @cached_property
+    def _parents(self) -> dict[NodeKey, NodeKey | None]:
+        """The forest, of which all is connected with this node, hung up at it."""
+        around: dict[NodeKey, list[NodeKey]] = {self.here: []}
+        for a, b in self.forest:
+            around.setdefault(a, []).append(b)
+            around.setdefault(b, []).append(a)
+        parents: dict[NodeKey, NodeKey | None] = {self.here: None}
+        queue = deque([self.here])
+        while queue:
+            node = queue.popleft()
+            for other in around[node]:
+                if other not in parents:
+                    parents[other] = node
+                    queue.append(other)
+        return parents
 
     @cached_property
     def left_out(self) -> tuple[Ends, ...]:

@@ -156,7 +156,7 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
     wills = fabric.get("wills", {})
     values = {
         "nodes": len(topology.get("nodes", [])),
-        "loops": len(topology.get("loops", [])),
+        "loops": topology.get("loops_total", len(topology.get("loops", []))),
         "peers": len(fabric.get("peers", [])),
         "retained_topics": retained.get("topics", 0),
         "retained_bytes": retained.get("bytes", 0),

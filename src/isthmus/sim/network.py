@@ -122,6 +122,12 @@ class SimChannel:
             self._put(_FIN)
             self._lose_soon(0.0, "aborted here")
 
+    def hold_reading(self) -> None:
+        """What arrives is delivered all the same, as a channel may."""
+
+    def release_reading(self) -> None:
+        pass
+
     def buffered_bytes(self) -> int:
         if self._owed == 0 and not self._wire.bytes_per_s:
             return 0

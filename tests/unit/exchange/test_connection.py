@@ -45,6 +45,12 @@ class FakeChannel:
     def abort(self) -> None:
         self.closed = True
 
+    def hold_reading(self) -> None:
+        pass
+
+    def release_reading(self) -> None:
+        pass
+
     def buffered_bytes(self) -> int:
         return 0
 

@@ -5,10 +5,17 @@ a ── b ── c            the line that most tests begin with
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.topology import MAX_NODES
+from isthmus.exchange.topology_messages import Announcement, LinkEntry, NodeKey, encode_updates
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
@@ -167,3 +174,62 @@ def test_a_restart_is_no_second_node() -> None:
             assert not any(node.exchange.problem for node in (a, b, c))
         assert fabric.active_links() == {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}}
     assert all("same-id" not in node.exchange.links.refusals for node in (a, b, c))
+
+
+# ---- a neighbor that never stops announcing ----------------------------------------------
+
+
+def test_many_announcements_at_once_are_taken_in_turns() -> None:
+    """x vouches for a line of 300 nodes, and goes on changing it; b hears others meanwhile."""
+    fabric, a, b, _ = line()
+    x = fabric.node("x")
+    fabric.link(x, b)
+    fabric.settle()
+    guard = b.exchange.guard
+    x_key = guard._links["x"].peer
+    assert x_key is not None
+    keys = [x_key, *(NodeKey(f"fake-{number}", "1") for number in range(300))]
+    own = guard._links["x"].heard[x_key]
+    fakes = [
+        Announcement(key, 1, tuple(LinkEntry(near, 99, 1) for near in nears))
+        for key, *nears in zip(keys[1:-1], keys[:-2], keys[2:], strict=True)
+    ]
+    last = replace(own, sequence=own.sequence + 1, links=(*own.links, LinkEntry(keys[1], 99, 1)))
+    flood = [*encode_updates([*fakes, last], [])]
+    for number in range(60):
+        flood += encode_updates([replace(last, sequence=last.sequence + 1 + number)], [])
+    taken: Counter[float] = Counter()
+    message_arrived = guard.message_arrived
+
+    def counted(neighbor: str, payload: bytes) -> None:
+        taken[fabric.now_s] += neighbor == "x"
+        message_arrived(neighbor, payload)
+
+    guard.message_arrived = counted  # type: ignore[method-assign]
+    x.exchange.guard.message_arrived = lambda *_: None  # type: ignore[method-assign]
+    link = x.exchange.links.links["b"]
+    for payload in flood:
+        assert link.send_control(encode(Publish("$isthmus/topology", payload), 5))
+    subscriber = b.client("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = a.client("p")
+    fabric.run(1.0)
+    assert reaches(fabric, publisher, subscriber, 100) == 100
+    fabric.run(20.0)
+    assert sum(taken.values()) == len(flood)
+    assert len(guard._view.nodes) >= 300
+    assert taken.most_common(1)[0][1] <= 5
+    assert fabric.active_links()["b"] == {"a", "c", "x"}
+
+
+def test_a_neighbor_that_announces_too_many_nodes_is_cut_off_alone() -> None:
+    fabric, _, b, _ = line()
+    x = fabric.node("x")
+    fabric.link(x, b)
+    fabric.settle()
+    fakes = [Announcement(NodeKey(f"fake-{n}", "1"), 1, ()) for n in range(MAX_NODES + 1)]
+    for payload in encode_updates(fakes, []):
+        x.exchange.links.links["b"].send_control(encode(Publish("$isthmus/topology", payload), 5))
+    fabric.run(0.5)
+    assert b.exchange.links.refusals["protocol-error"] >= 1
+    assert {"a", "c"} <= fabric.active_links()["b"]
