@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarks.fabric.timed import TimedSubscriptionFlooding
@@ -27,7 +27,7 @@ from isthmus.cooperation.interest import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
 from isthmus.errors import IsthmusError
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.exchange.host import Cancellable, Channel
+from isthmus.exchange.host import Cancellable, Channel, StateRewrite
 from isthmus.exchange.links import LinkSettings
 from isthmus.exchange.message import Message
 from isthmus.mqtt.decoding import decode
@@ -212,6 +212,14 @@ class Neighbor:
 
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self.inject(Message(topic, payload), key, None)
+
+    def ask_retained(
+        self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+    ) -> None:
+        self.call_later(0.0, lambda: answer(None))
+
+    def rewrite_state(self, name: str) -> StateRewrite:
+        raise NotImplementedError("nothing is kept")
 
     def load_state(self, name: str) -> bytes | None:
         return None

@@ -19,6 +19,7 @@
     ├── SparkError               Spark cannot be used as asked
     │   ├── JavaMissing          no Java here that Spark runs on; says how to get one
     │   └── SparkFailed          a session, cluster or server did not come up; carries its log
+    ├── StateError               a node's state_dir is another's, or no folder
     └── ProtocolError            bytes that break MQTT; carries a v5 reason code and the section
         ├── LocalProtocolError   our own fault: we were about to send such bytes
         └── RemoteProtocolError  the peer's fault: it sent such bytes
@@ -61,6 +62,7 @@ __all__ = [
     "ShapingFailed",
     "SparkError",
     "SparkFailed",
+    "StateError",
     "UnsupportedProtocolVersion",
 ]
 
@@ -189,6 +191,10 @@ class ShapingFailed(IsthmusError):
         super().__init__(f"link shaping: {problem}" + (f"\n{log_tail}" if log_tail else ""))
         self.problem = problem
         self.log_tail = log_tail
+
+
+class StateError(IsthmusError):
+    """A node's state_dir cannot be used: it is no folder, or another node's."""
 
 
 class ReproduceError(IsthmusError):

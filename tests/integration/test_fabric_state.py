@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from fabrics import FabricClient, NodeFabric
+from isthmus.cooperation import kept_records
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
 from waiting import wait_for
@@ -120,7 +121,7 @@ def written_at_c(fabric: NodeFabric) -> set[str]:
     state = fabric.folder / "c-state" / "algorithm.state"
     if not state.exists():
         return set()
-    return {client["id"] for client in json.loads(state.read_bytes())["clients"]}
+    return {json.loads(record)["id"] for record in kept_records.read(state.read_bytes()).records}
 
 
 def arrived_at_c(fabric: NodeFabric) -> int:

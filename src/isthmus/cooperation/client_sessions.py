@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from isthmus.cooperation import kept_records
 from isthmus.cooperation.inter_subscriptions import within_levels
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.covering import normal_form
@@ -39,7 +40,8 @@ MAX_PENDING_BYTES: Final = 16 * 1024 * 1024
 """How much one client may have in SUBSCRIBEs and UNSUBSCRIBEs that are not yet answered."""
 
 _OVERHEAD_BYTES: Final = 64
-_STATE_VERSION: Final = 1
+_STATE_NAME: Final = "client-sessions"
+_STATE_VERSION: Final = 2
 
 
 @dataclass(eq=False, slots=True)
@@ -113,17 +115,16 @@ def _size(filters: tuple[str, ...]) -> int:
 
 
 def write_state(clients: Iterable[Client], now: float) -> bytes:
+    """A record for each client, so that damage costs one of them and not all."""
+    return kept_records.write(_STATE_NAME, _STATE_VERSION, (_record(c, now) for c in clients))
+
+
+def _record(client: Client, now: float) -> bytes:
     return json.dumps(
         {
-            "version": _STATE_VERSION,
-            "clients": [
-                {
-                    "id": client.client_id,
-                    "filters": list(client.filters),
-                    "expiry_s": _left_s(client, now),
-                }
-                for client in clients
-            ],
+            "id": client.client_id,
+            "filters": list(client.filters),
+            "expiry_s": _left_s(client, now),
         }
     ).encode()
 
@@ -138,10 +139,14 @@ def _left_s(client: Client, now: float) -> int | None:
 
 
 def read_state(state: bytes) -> Iterator[Client]:
-    read = json.loads(state)
-    if read["version"] != _STATE_VERSION:
-        raise ValueError(f"version {read['version']!r}, not {_STATE_VERSION}")
-    for entry in read["clients"]:
+    """The clients that can be read; whoever keeps the file has told what is damaged."""
+    kept = kept_records.read(state)
+    if not kept.is_(_STATE_NAME, _STATE_VERSION):
+        found = kept.header
+        what = f"{found.name} version {found.version}" if found is not None else "something else"
+        raise ValueError(f"{what}, not {_STATE_NAME} version {_STATE_VERSION}")
+    for record in kept.records:
+        entry = json.loads(record)
         expiry_s = FOR_EVER if entry["expiry_s"] is None else int(entry["expiry_s"])
         if expiry_s <= 0:
             continue

@@ -32,6 +32,7 @@ from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.message import (
     from_publish,
 )
+from isthmus.exchange.retained_keeping import NAME as RETAINED_NAME
 from isthmus.exchange.retention import RETAINED_TOPIC
 from isthmus.exchange.same_id import SAME_ID_TOPIC
 from isthmus.exchange.timers import Timers
@@ -118,6 +119,11 @@ class Exchange:
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
+
+    def state_lost(self, name: str) -> None:
+        """The host could not write all that was appended under `name`: write it anew."""
+        if name == RETAINED_NAME:
+            self.retention.keeping.rewrite()
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbours; every local client is about to go: wills are due."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from isthmus.exchange.message import Message
@@ -11,7 +11,7 @@ from isthmus.exchange.message import Message
 if TYPE_CHECKING:
     from isthmus.exchange.connection import Connection
 
-__all__ = ["Cancellable", "Channel", "Host"]
+__all__ = ["Cancellable", "Channel", "Host", "StateRewrite"]
 
 
 class Cancellable(Protocol):
@@ -48,6 +48,21 @@ class Channel(Protocol):
 
     def buffered_bytes(self) -> int:
         """How much has been written and not yet been taken by the network."""
+        ...
+
+
+class StateRewrite(Protocol):
+    """A long state that is written in pieces; what was kept stays until `commit`."""
+
+    def write(self, piece: bytes) -> None: ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is on its way to the disk."""
+        ...
+
+    def commit(self) -> None:
+        """Put it in the place of what was kept before."""
         ...
 
 
@@ -102,6 +117,17 @@ class Host(Protocol):
         """`inject` for a message at QoS 0, not retained, without properties."""
         ...
 
+    def ask_retained(
+        self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+    ) -> None:
+        """Ask the local broker which retained messages it has on these topics.
+
+        `answer` is called later, never at once: when the broker has told, which may take as long
+        as it is away, with the payload of each topic that has one, None for a topic that the node
+        may not read; or with None if the broker cannot be asked.
+        """
+        ...
+
     @property
     def keeps_state(self) -> bool:
         """Whether `save_state` and `append_state` keep anything over a restart."""
@@ -115,6 +141,10 @@ class Host(Protocol):
 
     def append_state(self, name: str, more: bytes) -> None:
         """Add to what is kept under `name`; a crash may leave only a part of it."""
+        ...
+
+    def rewrite_state(self, name: str) -> StateRewrite:
+        """Write anew what is kept under `name`, piece by piece; see `StateRewrite`."""
         ...
 
     def log(self, level: str, event: str, **fields: object) -> None: ...

@@ -28,32 +28,42 @@ messages still reach the brokers on the usual way.  Overwriting and deleting alw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush
 from typing import Final
 
+from isthmus.cooperation import kept_records
+from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange.retained_deadlines import Deadlines
 from isthmus.exchange.retained_journal import (
     CLOCK,
     FORGET,
-    JOURNAL_HEADER,
-    journal_entry,
-    journal_record,
-    read_journal,
+    JOURNAL_NAME,
+    JOURNAL_VERSION,
+    journal_body,
+    read_journal_body,
 )
 from isthmus.exchange.retained_values import (
     ORIGIN,
     Entry,
+    PackedEntry,
     Retained,
     Version,
     leaf_of,
     write_version,
 )
 
-__all__ = ["RetainedLimits", "RetainedStore"]
+__all__ = ["SLICE", "RetainedLimits", "RetainedStore"]
 
 _MAX_COUNTER: Final = (1 << 32) - 1
+_SORTED_FROM: Final = 128
+"""Leaves of more topics than this are kept in order; others are put in order when asked for."""
+SWEEP: Final = 500
+"""How many entries one call of `sweep` changes at most."""
+SLICE: Final = 500
+"""How many records `loading` reads, and `snapshot` writes, between two pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,27 +77,6 @@ class RetainedLimits:
     max_ahead_ms: int = 3_600_000
 
 
-class _Deadlines:
-    """Topics by when they are due.  What is no longer true is skipped, and swept out in time."""
-
-    def __init__(self, is_current: Callable[[int, bytes], bool]) -> None:
-        self._is_current = is_current
-        self._heap: list[tuple[int, bytes]] = []
-
-    def add(self, due_ms: int, topic: bytes, current: int) -> None:
-        """`current` is how many there should be by now, so that the heap stays of that size."""
-        heappush(self._heap, (due_ms, topic))
-        if len(self._heap) > 2 * current + 64:
-            self._heap = [pair for pair in set(self._heap) if self._is_current(*pair)]
-            heapify(self._heap)
-
-    def first(self) -> tuple[int, bytes] | None:
-        heap = self._heap
-        while heap and not self._is_current(*heap[0]):
-            heappop(heap)
-        return heap[0] if heap else None
-
-
 class RetainedStore:
     """The last retained message of every topic that this node has seen, and its clock.
 
@@ -97,24 +86,35 @@ class RetainedStore:
 
     Time is passed in, in milliseconds of the wall clock.  With `journal`, what changed is noted
     for `drain`.
+
+    An entry is *owed* until the local broker has acknowledged it, which the journal remembers.
     """
 
     def __init__(
-        self, origin: str, limits: RetainedLimits | None = None, *, journal: bool = False
+        self,
+        origin: str,
+        limits: RetainedLimits | None = None,
+        *,
+        journal: bool = False,
+        salt: int = 0,
     ) -> None:
         if not ORIGIN.fullmatch(origin):
             raise ValueError(f"{origin!r} cannot be the origin of a version")
         self.origin = origin
         self.limits = limits or RetainedLimits()
         self._last = Version(0, 0, origin)
-        self._leaves: dict[int, dict[bytes, Entry]] = {}
+        self._leaves: dict[int, dict[bytes, PackedEntry]] = {}
+        self._sorted: dict[int, list[bytes]] = {}
+        """The topics of large leaves, in their order."""
         self._leaf_digests: dict[int, int] = {}
         self._branch_digests = [0] * 256
         self._live = self._tombstones = self._expiring = 0
         self._bytes = self._tombstone_bytes = 0
-        self._expiry_times = _Deadlines(lambda due, topic: self._is_due(due, topic, deleted=False))
-        self._drop_times = _Deadlines(lambda due, topic: self._is_due(due, topic, deleted=True))
+        self._expiry_times = Deadlines()
+        self._drop_times = Deadlines()
+        self._owed: dict[bytes, None] = {}
         self._journal = journal
+        self._salt = salt
         self._changed: dict[bytes, None] = {}
         self._not_stored = self._bodies_left_out = self._tombstones_dropped = 0
         self._refused_as_future = self._clock_set_back = 0
@@ -156,26 +156,27 @@ class RetainedStore:
             return
         self._clock_set_back += 1
         ahead = [
-            (entry.version, topic)
+            (Version(*packed[:3]), topic)
             for leaf in self._leaves.values()
-            for topic, entry in leaf.items()
-            if entry.version.wall_ms > latest_ms
+            for topic, packed in leaf.items()
+            if packed[0] > latest_ms
         ]
-        self._last = max(
+        wall_ms, counter = max(
             (
-                Version(entry.version.wall_ms, entry.version.counter, self.origin)
+                packed[:2]
                 for leaf in self._leaves.values()
-                for entry in leaf.values()
-                if entry.version.wall_ms <= latest_ms
+                for packed in leaf.values()
+                if packed[0] <= latest_ms
             ),
-            default=Version(0, 0, self.origin),
+            default=(0, 0),
         )
+        self._last = Version(wall_ms, counter, self.origin)
         for _, topic in sorted(ahead):
             entry = self._find(topic)
             assert entry is not None
             version = self._next_version(now_ms)
             due_ms = entry.due_ms if not entry.deleted else version.wall_ms + self._tombstone_ms
-            self._put(topic, Entry(version, entry.payload, entry.properties, entry.qos, due_ms))
+            self._put(topic, replace(entry, version=version, due_ms=due_ms))
 
     # ---- writing ----
 
@@ -213,20 +214,25 @@ class RetainedStore:
             return False  # dropped here before, and it must not live on by being passed around
         return self._store(retained, now_ms) or not must_store
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, now_ms: int) -> bool:
         """Turn what has expired into tombstones, and drop tombstones that are too old.
 
-        It is done on every write; call it now and then for a store that is not written to.
+        It is done on every write; call it now and then for a store that is not written to.  True
+        if there is more to do: a call does no more than `SWEEP`.
         """
         self._check_clock(now_ms)
-        while (first := self._expiry_times.first()) and first[0] <= now_ms:
+        left = SWEEP
+        while left and (first := self._expiry_times.first()) and first[0] <= now_ms:
             entry = self._find(first[1])
             assert entry is not None
             due_ms = entry.version.wall_ms + self._tombstone_ms
-            self._put(first[1], Entry(entry.version, b"", due_ms=due_ms))
+            self._put(first[1], Entry(entry.version, b"", due_ms=due_ms, owed=entry.owed))
             self._bound_tombstones()
-        while (first := self._drop_times.first()) and first[0] <= now_ms:
+            left -= 1
+        while left and (first := self._drop_times.first()) and first[0] <= now_ms:
             self._put(first[1], None)
+            left -= 1
+        return not left
 
     @property
     def _tombstone_ms(self) -> int:
@@ -295,24 +301,80 @@ class RetainedStore:
         """The only place that changes an entry: all that is counted is counted here."""
         index = leaf_of(topic)
         leaf = self._leaves.get(index, {})
-        known = leaf.pop(topic, None)
+        packed = leaf.pop(topic, None)
+        known = None if packed is None else Entry.unpacked(packed)
         if known is None and entry is None:
             return
         if known is not None:
             self._account(topic, known, -1)
+            if known.due_ms is not None:
+                self._deadlines(known).discard(known.due_ms, topic)
         if entry is not None:
-            leaf[topic] = entry
+            leaf[topic] = entry.packed()
             self._leaves[index] = leaf
             self._account(topic, entry, 1)
             if entry.due_ms is not None:
-                if entry.deleted:
-                    self._drop_times.add(entry.due_ms, topic, self._tombstones)
-                else:
-                    self._expiry_times.add(entry.due_ms, topic, self._expiring)
+                self._deadlines(entry).add(entry.due_ms, topic)
         elif not leaf:
             self._leaves.pop(index, None)
+        if (known is None) is not (entry is None):
+            self._keep_sorted(index, topic, leaf, added=entry is not None)
+        self._note_owed(topic, owed=entry is not None and entry.owed)
         if self._journal:
             self._changed[topic] = None
+
+    def _deadlines(self, entry: Entry) -> Deadlines:
+        return self._drop_times if entry.deleted else self._expiry_times
+
+    def _keep_sorted(
+        self, index: int, topic: bytes, leaf: dict[bytes, PackedEntry], *, added: bool
+    ) -> None:
+        in_order = self._sorted.get(index)
+        if in_order is None:
+            if len(leaf) > _SORTED_FROM:
+                self._sorted[index] = sorted(leaf)
+        elif len(leaf) <= _SORTED_FROM // 2:
+            del self._sorted[index]
+        elif added:
+            insort(in_order, topic)
+        else:
+            del in_order[bisect_left(in_order, topic)]
+
+    # ---- what the broker is owed ----
+
+    @property
+    def owed(self) -> dict[bytes, None]:
+        """Topics whose entry the local broker has not acknowledged: to be read only."""
+        return self._owed
+
+    def owe(self, topic: bytes) -> None:
+        """The broker is to have what is stored of `topic`, and has not acknowledged it."""
+        self._set_owed(topic, owed=True)
+
+    def settle(self, topic: bytes, version: Version) -> None:
+        """The broker has acknowledged this version; if there is a newer one, that is still owed."""
+        entry = self._find(topic)
+        if entry is not None and entry.version == version:
+            self._set_owed(topic, owed=False)
+
+    def _set_owed(self, topic: bytes, *, owed: bool) -> None:
+        entry = self._find(topic)
+        if entry is None or entry.owed is owed:
+            return
+        self._leaves[leaf_of(topic)][topic] = replace(entry, owed=owed).packed()
+        self._note_owed(topic, owed=owed)
+        if self._journal:
+            self._changed[topic] = None
+
+    def _note_owed(self, topic: bytes, *, owed: bool) -> None:
+        if owed:
+            self._owed[topic] = None
+        else:
+            self._owed.pop(topic, None)
+
+    def forget(self, topic: bytes) -> None:
+        """Not to have it is better than to say so and not to have given it to the broker."""
+        self._put(topic, None)
 
     def _account(self, topic: bytes, entry: Entry, sign: int) -> None:
         self._bytes += sign * entry.size(topic)
@@ -331,11 +393,8 @@ class RetainedStore:
 
     def _find(self, topic: bytes) -> Entry | None:
         leaf = self._leaves.get(leaf_of(topic))
-        return leaf.get(topic) if leaf is not None else None
-
-    def _is_due(self, due_ms: int, topic: bytes, *, deleted: bool) -> bool:
-        entry = self._find(topic)
-        return entry is not None and entry.due_ms == due_ms and entry.deleted is deleted
+        packed = leaf.get(topic) if leaf is not None else None
+        return Entry.unpacked(packed) if packed is not None else None
 
     # ---- reading ----
 
@@ -347,6 +406,11 @@ class RetainedStore:
         """Of the message or the deletion that was last."""
         entry = self._find(topic)
         return entry.version if entry is not None else None
+
+    def has_body(self, topic: bytes) -> bool:
+        """Whether what was last is here, and not only its version."""
+        entry = self._find(topic)
+        return entry is not None and entry.payload is not None
 
     def get(self, topic: bytes, now_ms: int) -> Retained | None:
         """The message or the deletion that was last, unless it has not been kept or has expired."""
@@ -380,10 +444,22 @@ class RetainedStore:
         indices = range(branch << 8, (branch + 1) << 8)
         return {index: found[index] for index in indices if index in found}
 
-    def leaf_versions(self, leaf: int) -> list[tuple[bytes, Version]]:
-        """The topics of a leaf in their order."""
+    def leaf_topics(self, leaf: int) -> list[bytes]:
+        """The topics of a leaf, in any order."""
+        return list(self._leaves.get(leaf, ()))
+
+    def leaf_versions(
+        self, leaf: int, after: bytes = b"", up_to: bytes | None = None
+    ) -> Iterator[tuple[bytes, Version]]:
+        """The topics of a leaf in their order, of those after `after` and up to `up_to`."""
         entries = self._leaves.get(leaf, {})
-        return [(topic, entries[topic].version) for topic in sorted(entries)]
+        in_order = self._sorted.get(leaf)
+        if in_order is None:
+            in_order = sorted(entries)
+        stop = len(in_order) if up_to is None else bisect_right(in_order, up_to)
+        for place in range(bisect_right(in_order, after), stop):
+            topic = in_order[place]
+            yield topic, Version(*entries[topic][:3])
 
     def status(self) -> dict[str, object]:
         """JSON-able facts for people."""
@@ -403,52 +479,95 @@ class RetainedStore:
     # ---- over a restart: a file that is appended to, and rewritten now and then ----
 
     def snapshot(self) -> Iterator[bytes]:
-        """A new journal, in pieces; may go on while the store changes.
+        """A new journal, in pieces of some `SLICE` entries; may go on while the store changes.
 
-        Write all of it to a new file, put that in the place of the old one, and only then go on
-        appending what `drain` returns.
+        What `drain` returns meanwhile is to be appended to the new journal as well as to the one
+        that it is going to replace, in the order in which both come.
         """
-        self._changed.clear()
-        yield JOURNAL_HEADER + journal_record(CLOCK, write_version(self._last))
+        clock = write_version(self._last)
+        piece = bytearray(kept_records.header(JOURNAL_NAME, JOURNAL_VERSION, self._salt))
+        piece += kept_records.record(CLOCK + clock, self._salt)
+        left = SLICE
         for index in list(self._leaves):
-            entries = self._leaves.get(index, {})
-            yield b"".join(journal_entry(topic, entry) for topic, entry in entries.items())
+            for topic in self.leaf_topics(index):
+                entry = self._find(topic)
+                if entry is not None:
+                    piece += kept_records.record(journal_body(topic, entry), self._salt)
+                left -= 1
+                if left <= 0 or len(piece) > 1 << 20:
+                    yield bytes(piece)
+                    piece.clear()
+                    left = SLICE
+        if piece:
+            yield bytes(piece)
 
-    def drain(self, max_bytes: int = 1 << 20) -> bytes:
+    @property
+    def has_changed(self) -> bool:
+        """Whether `drain` has something."""
+        return bool(self._changed)
+
+    def drain(self, max_bytes: int = 64 << 10) -> bytes:
         """What has to be appended to the journal, at most about `max_bytes` at a time.
 
         Empty if nothing has changed since.  A topic that changed often stands in it once.
         """
         if not self._changed:
             return b""
-        records = bytearray(journal_record(CLOCK, write_version(self._last)))
-        while self._changed and len(records) < max_bytes:
-            topic = next(iter(self._changed))
-            del self._changed[topic]
+        records = bytearray(kept_records.record(CLOCK + write_version(self._last), self._salt))
+        left = SLICE
+        while self._changed and left and len(records) < max_bytes:
+            topic, _ = self._changed.popitem()  # the order between topics does not matter
             entry = self._find(topic)
-            if entry is None:
-                records += journal_record(FORGET, topic)
-            else:
-                records += journal_entry(topic, entry)
+            body = FORGET + topic if entry is None else journal_body(topic, entry)
+            records += kept_records.record(body, self._salt)
+            left -= 1
         return bytes(records)
 
-    def load(self, journal: bytes, now_ms: int) -> int:
-        """Read a journal into this store, which is empty; returns how much of it is good.
+    def load(self, journal: bytes, now_ms: int) -> list[str]:
+        """Read a journal into this store, which is empty, at one go; see `loading`."""
+        problems: list[str] = []
+        for problem in self.loading(journal, now_ms):
+            if problem:
+                problems.append(problem)
+        return problems
 
-        Cut the file there before appending to it: the rest was not written completely.
+    def loading(self, journal: bytes, now_ms: int) -> Iterator[str]:
+        """Read a journal into this store, which is empty, with a pause after each `SLICE`.
+
+        What can be read is read.  Yields what is wrong with a part, or nothing at a pause.  Raises
+        `IsthmusError` if the whole is of another format.
         """
-        records, good = read_journal(journal)
-        for topic, entry in records:
-            if isinstance(entry, Version):
-                self._last = max(self._last, Version(entry.wall_ms, entry.counter, self.origin))
-            elif entry is None:
-                self._put(topic, None)
-            else:
-                self._load_entry(topic, entry)
+        found = kept_records.read_header(journal)
+        if found is None or (found.name, found.version) != (JOURNAL_NAME, JOURNAL_VERSION):
+            if journal:
+                raise IsthmusError("the journal of retained messages is not of a format we read")
+            return
+        self._salt = found.salt
+        left = SLICE
+        for start, end, body in kept_records.scan(journal, found):
+            if body is None:
+                yield f"bytes {start} to {end} are damaged"
+                continue
+            try:
+                self._load_record(body)
+            except RemoteProtocolError as error:
+                yield f"bytes {start} to {end}: {error}"
+            left -= 1
+            if not left:
+                left = SLICE
+                yield ""
         self._changed.clear()
         self._bound_tombstones()
         self.sweep(now_ms)
-        return good
+
+    def _load_record(self, body: bytes) -> None:
+        topic, entry = read_journal_body(body)
+        if isinstance(entry, Version):
+            self._last = max(self._last, Version(entry.wall_ms, entry.counter, self.origin))
+        elif entry is None:
+            self._put(topic, None)
+        else:
+            self._load_entry(topic, entry)
 
     def _load_entry(self, topic: bytes, entry: Entry) -> None:
         version = entry.version

@@ -1,18 +1,24 @@
 """Brings a neighbour's store of retained messages up to date, and is brought up to date by it.
 
 The payloads travel over the link in order, as control messages; see `RetainedSync` for what they
-say.  Each begins with the format's version and its kind.
+say.  Each begins with the format's version, its kind, and the number of the comparison that its
+sender is at.
+
+Each is answered with an ACK when it has been dealt with, and an end has at most `WINDOW` of them
+unanswered, so a store that is slow to take things over is not buried in them.  A payload is small
+(`CHUNK_BYTES`, or one topic or message): to deal with one holds nobody up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
-from isthmus.exchange.retained import RetainedStore
+from isthmus.exchange.retained import SLICE, RetainedStore
 from isthmus.exchange.retained_values import (
     Retained,
     Version,
@@ -25,9 +31,14 @@ from isthmus.exchange.retained_values import (
 )
 from isthmus.mqtt.primitives import Reader
 
-__all__ = ["RetainedSync"]
+__all__ = ["CHUNK_BYTES", "WINDOW", "RetainedSync"]
 
-_SYNC_FORMAT: Final = 1
+CHUNK_BYTES: Final = 8 << 10
+WINDOW: Final = 8
+_SYNC_FORMAT: Final = 2
+_HEAD_BYTES: Final = 6
+MAX_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
+"""What is taken of a neighbour, whose chunks may be larger than ours."""
 
 
 class _Kind(IntEnum):
@@ -39,6 +50,18 @@ class _Kind(IntEnum):
     ASK_VERSIONS = 4
     VERSIONS = 5
     MESSAGES = 6
+    ACK = 7
+
+
+@dataclass(slots=True)
+class _Section:
+    """What a neighbour has of a leaf, of the topics after `after` and up to `last`."""
+
+    leaf: int
+    after: bytes
+    last: bytes | None
+    """None if that is to the leaf's end."""
+    versions: dict[bytes, Version]
 
 
 class RetainedSync:
@@ -56,7 +79,8 @@ class RetainedSync:
                ── MESSAGES: what is newer here ──▶
 
     A branch or leaf of which the other has nothing is pushed at once.  Equal stores exchange one
-    DIGEST of 2 KiB in each direction.
+    DIGEST of 2 KiB in each direction.  What one neighbour brought is pushed to the others without
+    comparing (`push`).
 
     Nothing can be lost or come back by what happens meanwhile: a statement that is out of date
     only makes the holder push what the other then finds not newer, and what changes after a
@@ -68,30 +92,51 @@ class RetainedSync:
     as the one topic or message in them.
     """
 
-    def __init__(self, store: RetainedStore, *, chunk_bytes: int = 64 << 10) -> None:
+    def __init__(
+        self, store: RetainedStore, *, chunk_bytes: int = CHUNK_BYTES, first: int = 0
+    ) -> None:
+        """`first` numbers the comparisons; after a restart it should be another."""
         self._store = store
         self._chunk_bytes = chunk_bytes
         self._digest_due = False
+        self._comparison = first
+        self._unanswered = 0
         # Ordered sets.
         self._leaves_to_ask: dict[int, None] = {}
         self._leaves_to_tell: dict[int, None] = {}
         self._versions_to_ask: dict[int, None] = {}
         self._versions_to_tell: dict[int, bytes] = {}  # after which topic
+        self._to_compare: list[_Section] = []
+        self._branches_to_push: dict[int, None] = {}
         self._leaves_to_push: dict[int, None] = {}
         self._topics_to_push: dict[bytes, None] = {}
 
     def start(self) -> None:
         """The link stands (again), or it is time to compare anew: both ends call it."""
+        self._comparison = (self._comparison + 1) & 0xFFFF_FFFF
+        self._unanswered = 0
         for pending in (
             self._leaves_to_ask,
             self._leaves_to_tell,
             self._versions_to_ask,
             self._versions_to_tell,
+            self._branches_to_push,
             self._leaves_to_push,
             self._topics_to_push,
         ):
             pending.clear()
+        self._to_compare.clear()
         self._digest_due = True
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the neighbour has not dealt with all that was said."""
+        return self._unanswered > 0
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether there is something to say, and the neighbour has dealt with enough of it."""
+        return self._unanswered < WINDOW and self.has_more
 
     @property
     def has_more(self) -> bool:
@@ -102,34 +147,68 @@ class RetainedSync:
             or self._leaves_to_tell
             or self._versions_to_ask
             or self._versions_to_tell
+            or self._branches_to_push
             or self._leaves_to_push
             or self._topics_to_push
         )
 
+    def push(self, topic: bytes) -> None:
+        """Send what is stored of `topic`, which came from elsewhere."""
+        self._topics_to_push[topic] = None
+
     def next_payload(self, now_ms: int) -> bytes | None:
-        """The next control message to the neighbour; call it when the link has room."""
+        """The next control message to the neighbour; call it when the link has room.
+
+        None if there is none now; if `has_more`, there may be one the next time.
+        """
+        said = self._next(now_ms)
+        if said is None:
+            return None
+        self._unanswered += 1
+        return self._payload(*said)
+
+    def _next(self, now_ms: int) -> tuple[_Kind, bytes] | None:
         if self._digest_due:
             self._digest_due = False
             self._store.sweep(now_ms)
             digests = self._store.branch_digests()
-            return _payload(_Kind.DIGEST, b"".join(digest.to_bytes(8) for digest in digests))
+            return _Kind.DIGEST, b"".join(digest.to_bytes(8) for digest in digests)
         if self._leaves_to_ask:
-            return _payload(_Kind.ASK_LEAVES, bytes(_take_first(self._leaves_to_ask, 256)))
+            return _Kind.ASK_LEAVES, bytes(_take_some(self._leaves_to_ask, 256))
         if self._leaves_to_tell:
-            return _payload(_Kind.LEAVES, self._tell_leaves())
+            return _Kind.LEAVES, self._tell_leaves()
         if self._versions_to_ask:
-            leaves = _take_first(self._versions_to_ask, max(1, self._chunk_bytes // 2))
-            return _payload(_Kind.ASK_VERSIONS, b"".join(leaf.to_bytes(2) for leaf in leaves))
+            leaves = _take_some(self._versions_to_ask, max(1, self._chunk_bytes // 2))
+            return _Kind.ASK_VERSIONS, b"".join(leaf.to_bytes(2) for leaf in leaves)
         if self._versions_to_tell:
-            return _payload(_Kind.VERSIONS, self._tell_versions())
+            return _Kind.VERSIONS, self._tell_versions()
         messages = self._push(now_ms)
-        return _payload(_Kind.MESSAGES, messages) if messages else None
+        return (_Kind.MESSAGES, messages) if messages else None
 
-    def receive(self, payload: bytes, now_ms: int) -> list[Retained]:
+    def _payload(self, kind: _Kind, body: bytes) -> bytes:
+        return b"%c%c%b%b" % (_SYNC_FORMAT, kind, self._comparison.to_bytes(4), body)
+
+    @staticmethod
+    def answer(payload: bytes) -> bytes:
+        """The ACK of a payload that has been dealt with."""
+        return b"%c%c%b" % (_SYNC_FORMAT, _Kind.ACK, payload[2:_HEAD_BYTES])
+
+    def is_answer(self, payload: bytes) -> bool:
+        """Whether this is an ACK, which is noted; all else is for `receive`."""
+        if payload[:2] != b"%c%c" % (_SYNC_FORMAT, _Kind.ACK):
+            return False
+        if len(payload) != _HEAD_BYTES:
+            raise MalformedPacket("an answer about retained messages of the wrong length")
+        if int.from_bytes(payload[2:]) == self._comparison and self._unanswered:
+            self._unanswered -= 1
+        return True
+
+    def receive(self, payload: bytes, now_ms: int) -> list[tuple[Retained, bool]]:
         """A control message of the neighbour: the retained messages that are news here.
 
-        Publish them at the local broker with retain, and send them to the other neighbours.
-        Raises `RemoteProtocolError`, before anything of it has been taken over, if it is wrong.
+        Give them to the local broker with retain, and push them to the other neighbours.  With
+        each, whether nothing at all was known of its topic.  Raises `RemoteProtocolError`, before
+        anything of it has been taken over, if it is wrong.
         """
         reader = Reader(payload, 0, len(payload), 5)
         version, kind = reader.byte(), reader.byte()
@@ -137,6 +216,7 @@ class RetainedSync:
             raise RemoteProtocolError(
                 f"retained messages are synchronised in format {version}, not {_SYNC_FORMAT}"
             )
+        reader.four_byte_integer()
         match kind:
             case _Kind.DIGEST:
                 self._compare_branches(reader)
@@ -145,6 +225,7 @@ class RetainedSync:
             case _Kind.LEAVES:
                 self._compare_leaves(reader)
             case _Kind.ASK_VERSIONS:
+                _check_size(reader)
                 leaves = [reader.two_byte_integer() for _ in range((reader.remaining + 1) // 2)]
                 self._versions_to_tell.update(dict.fromkeys(_ascending(leaves), b""))
             case _Kind.VERSIONS:
@@ -160,7 +241,7 @@ class RetainedSync:
     def _tell_leaves(self) -> bytes:
         told = bytearray()
         while self._leaves_to_tell:
-            branch = next(iter(self._leaves_to_tell))
+            branch = next(reversed(self._leaves_to_tell))
             digests = self._store.leaf_digests(branch)
             if told and len(told) + 3 + 9 * len(digests) > self._chunk_bytes:
                 break
@@ -173,7 +254,7 @@ class RetainedSync:
     def _tell_versions(self) -> bytes:
         told = bytearray()
         while self._versions_to_tell:
-            leaf, after = next(iter(self._versions_to_tell.items()))
+            leaf, after = next(reversed(self._versions_to_tell.items()))
             room = self._chunk_bytes - len(told)
             section, last = self._versions_section(leaf, after, room if told else None)
             if section is None:
@@ -198,9 +279,7 @@ class RetainedSync:
         size = len(head) + 5
         items: list[bytes] = []
         last: bytes | None = None
-        for topic, version in self._store.leaf_versions(leaf):
-            if topic <= after:
-                continue
+        for topic, version in self._store.leaf_versions(leaf, after):
             item = len(topic).to_bytes(2) + topic + write_version(version)
             limit = self._chunk_bytes if room is None else room
             if size + len(item) > limit and (items or room is not None):
@@ -214,16 +293,19 @@ class RetainedSync:
 
     def _push(self, now_ms: int) -> bytes:
         pushed = bytearray()
+        left = SLICE
         while True:
             if not self._topics_to_push:
+                if not self._leaves_to_push and self._branches_to_push:
+                    branch, _ = self._branches_to_push.popitem()
+                    leaves = self._store.leaf_digests(branch)
+                    self._leaves_to_push.update(dict.fromkeys(leaves))
                 if not self._leaves_to_push:
                     return bytes(pushed)
-                (leaf,) = _take_first(self._leaves_to_push, 1)
-                self._topics_to_push.update(
-                    (topic, None) for topic, _ in self._store.leaf_versions(leaf)
-                )
+                leaf, _ = self._leaves_to_push.popitem()
+                self._topics_to_push.update(dict.fromkeys(self._store.leaf_topics(leaf)))
                 continue
-            topic = next(iter(self._topics_to_push))
+            topic = next(reversed(self._topics_to_push))
             retained = self._store.get(topic, now_ms)
             if retained is not None:
                 record = write_retained(retained)
@@ -231,6 +313,9 @@ class RetainedSync:
                     return bytes(pushed)
                 pushed += record
             del self._topics_to_push[topic]
+            left -= 1
+            if not left:  # of many without a body, which cannot be sent
+                return bytes(pushed)
 
     # ---- what is heard ----
 
@@ -241,11 +326,12 @@ class RetainedSync:
             if ours in (theirs[branch], 0):
                 continue
             if theirs[branch] == 0:
-                self._leaves_to_push.update(dict.fromkeys(self._store.leaf_digests(branch)))
+                self._branches_to_push[branch] = None
             else:
                 self._leaves_to_ask[branch] = None
 
     def _compare_leaves(self, reader: Reader) -> None:
+        _check_size(reader)
         branches: dict[int, dict[int, int]] = {}
         while reader.remaining:
             branch, count = reader.byte(), reader.two_byte_integer()
@@ -264,10 +350,12 @@ class RetainedSync:
                     self._versions_to_ask[leaf] = None
 
     def _compare_versions(self, reader: Reader) -> None:
-        newer: list[bytes] = []
+        sections: list[_Section] = []
         while reader.remaining:
             leaf, after, complete = reader.two_byte_integer(), reader.binary(), reader.byte()
             count = reader.four_byte_integer()
+            if count > 1:
+                _check_size(reader)
             if complete > 1 or not (complete or count):
                 raise MalformedPacket("a list of retained versions that has no end")
             theirs: dict[bytes, Version] = {}
@@ -278,33 +366,55 @@ class RetainedSync:
                     raise MalformedPacket(f"retained topic {topic[:80]!r} is out of place")
                 theirs[topic] = read_version(reader)
                 last = topic
-            for topic, ours in self._store.leaf_versions(leaf):
-                known = theirs.get(topic)
-                listed = topic > after and (complete or topic <= last)
-                if listed and (known is None or known < ours):
-                    newer.append(topic)
-        self._topics_to_push.update(dict.fromkeys(newer))
+            sections.append(_Section(leaf, after, None if complete else last, theirs))
+        self._to_compare += sections
+        self.compare_more()
 
-    def _take_over(self, reader: Reader, now_ms: int) -> list[Retained]:
-        messages: list[Retained] = []
+    @property
+    def has_to_compare(self) -> bool:
+        """Whether the last payload is not dealt with yet: `compare_more`, then answer it."""
+        return bool(self._to_compare)
+
+    def compare_more(self) -> None:
+        """Go on with what the neighbour listed, `SLICE` topics of this store further."""
+        left = SLICE
+        while self._to_compare and left > 0:
+            section = self._to_compare[-1]
+            for topic, ours in self._store.leaf_versions(section.leaf, section.after, section.last):
+                if not left:
+                    break
+                left -= 1
+                section.after = topic
+                known = section.versions.get(topic)
+                if known is None or known < ours:
+                    self._topics_to_push[topic] = None
+            else:
+                self._to_compare.pop()
+                left -= 1
+
+    def _take_over(self, reader: Reader, now_ms: int) -> list[tuple[Retained, bool]]:
+        messages = [read_retained(reader)]
+        if reader.remaining:
+            _check_size(reader)
         while reader.remaining:
             messages.append(read_retained(reader))
-        return [
-            retained
-            for retained in messages
-            if self._store.offer(retained, now_ms, must_store=True)
-        ]
+        news: list[tuple[Retained, bool]] = []
+        for retained in messages:
+            unknown = self._store.version(retained.topic) is None
+            if self._store.offer(retained, now_ms, must_store=True):
+                news.append((retained, unknown))
+        return news
 
 
-def _payload(kind: _Kind, body: bytes) -> bytes:
-    return b"%c%c%b" % (_SYNC_FORMAT, kind, body)
+def _check_size(reader: Reader) -> None:
+    """Only one topic or message may make a payload longer than a chunk."""
+    if len(reader.data) > MAX_CHUNK_BYTES:
+        raise MalformedPacket(f"a payload of {len(reader.data)} bytes about many retained messages")
 
 
-def _take_first(pending: dict[int, None], limit: int) -> list[int]:
-    """Take out the first `limit`, and return them in order."""
-    taken = [key for key, _ in zip(pending, range(limit), strict=False)]
-    for key in taken:
-        del pending[key]
+def _take_some(pending: dict[int, None], limit: int) -> list[int]:
+    """Take out at most `limit`, and return them in order."""
+    taken = [pending.popitem()[0] for _ in range(min(limit, len(pending)))]
     return sorted(taken)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
@@ -19,6 +20,7 @@ from isthmus.mqtt.topics import is_valid_topic_name
 __all__ = [
     "ORIGIN",
     "Entry",
+    "PackedEntry",
     "Retained",
     "Version",
     "leaf_of",
@@ -77,7 +79,10 @@ _OVERHEAD_BYTES: Final = 256
 """About what an entry costs beside its topic, payload and properties."""
 
 
-@dataclass(slots=True)
+PackedEntry = tuple[int, int, str, bytes | None, bytes, int, int | None, bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What a store remembers of a topic."""
 
@@ -88,10 +93,35 @@ class Entry:
     qos: int = 0
     due_ms: int | None = None
     """When a message expires or a tombstone is dropped."""
+    owed: bool = False
+    """Whether the local broker has not acknowledged it yet."""
 
     @property
     def deleted(self) -> bool:
         return self.payload == b""
+
+    def packed(self) -> PackedEntry:
+        """As a plain tuple, which the garbage collector stops looking at.
+
+        A store has hundreds of thousands of them, and a full collection looks at every object
+        that could be part of a cycle: that alone would hold the event loop for too long.
+        """
+        version = self.version
+        return (
+            version.wall_ms,
+            version.counter,
+            intern(version.origin),
+            self.payload,
+            self.properties,
+            self.qos,
+            self.due_ms,
+            self.owed,
+        )
+
+    @classmethod
+    def unpacked(cls, packed: PackedEntry) -> Entry:
+        wall_ms, counter, origin, payload, properties, qos, due_ms, owed = packed
+        return cls(Version(wall_ms, counter, origin), payload, properties, qos, due_ms, owed)
 
     def size(self, topic: bytes) -> int:
         return _OVERHEAD_BYTES + len(topic) + len(self.payload or b"") + len(self.properties)

@@ -26,6 +26,10 @@ class Timers:
 
         self._running[key] = self._host.call_later(delay_s, fire)
 
+    def set_timer_unless_set(self, delay_s: float, key: Hashable) -> None:
+        if key not in self._running:
+            self.set_timer(delay_s, key)
+
     def cancel_timer(self, key: Hashable) -> None:
         if timer := self._running.pop(key, None):
             timer.cancel()

@@ -72,7 +72,7 @@ class Traffic:
         self.counters = counters
         self.node_id = links.hello.node_id
         self.by_session: dict[SessionInfo, Link] = {}
-        self.retention = Retention(host, self.node_id, self._retained_news)
+        self.retention = Retention(host, self.node_id, self, counters)
         hold_s = links.settings.hold_s
         self.recovery = Recovery(host, self, hold_s=hold_s)
         self.plain = PlainMessages(self.node_id)
@@ -305,22 +305,30 @@ class Traffic:
             self.counters["retained_known"] += 1
             if done is not None:
                 done()
-        elif local is message:
-            self._pass_on(message, route, done, key)
-        else:
+        elif local is not message:
             join = _Join(2, done) if done is not None else None
             self._pass_on(message, Route(route.neighbors), join, key)
             if route.to_local_broker:
                 self._inject(local, key, join)
             elif join is not None:
                 join()
+        elif route.to_local_broker:
+            join = _Join(2, done) if done is not None else None
+            self._pass_on(message, Route(route.neighbors), join, key)
+            self.retention.broker.deliver(message, key, join)
+        else:
+            self._pass_on(message, route, done, key)
 
-    def _retained_news(self, message: Message, link: Link) -> None:
-        """A neighbour that joined had a retained message that was not known here."""
-        route = self.algorithm.route(message.topic.decode(), link.info, retain=True)
-        self.counters["retained_synchronised"] += 1
-        message.came_from = link.info
-        self._pass_on(message, route, None, link.info.peer)
+    def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
+        """Where a retained message goes that a comparison with the neighbor brought."""
+        route = self.algorithm.route(topic.decode(), link.info, retain=True)
+        links = (self.by_session.get(session) for session in route.neighbors)
+        return [link for link in links if link is not None], route.to_local_broker
+
+    def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
+        connection = link.connections[0]
+        if connection is not None:
+            self.links.misbehaved(connection, error)
 
     # ---- neighbors that are awaited ------------------------------------------------------
 

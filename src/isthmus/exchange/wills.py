@@ -27,11 +27,11 @@ surroundings keep what `snapshot` returns; MQTT 5 §3.1.2.5 allows them to be la
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
 from isthmus.mqtt.decoding import decode_connect
 from isthmus.mqtt.encoding import encode
@@ -41,7 +41,8 @@ from isthmus.mqtt.properties import NO_PROPERTIES
 __all__ = ["DueWill", "WillTimers", "Wills"]
 
 _OVERHEAD_BYTES: Final = 512
-_SNAPSHOT_HEADER: Final = b"isthmus-wills 1\n"
+_SNAPSHOT_NAME: Final = "wills"
+_SNAPSHOT_VERSION: Final = 2
 
 
 class WillTimers(Protocol):
@@ -215,12 +216,13 @@ class Wills:
 
     def snapshot(self, now_s: float) -> bytes:
         """All that is remembered, for `restore`."""
-        records = bytearray()
-        for armed in self._armed.values():
-            records += _record(armed.client_id, armed.will, armed.delay_s())
+        records = [
+            _record(armed.client_id, armed.will, armed.delay_s()) for armed in self._armed.values()
+        ]
         for waiting in self._waiting.values():
-            records += _record(waiting.client_id, waiting.will, max(0.0, waiting.due_s - now_s))
-        return _SNAPSHOT_HEADER + zlib.crc32(records).to_bytes(4) + records
+            delay_s = max(0.0, waiting.due_s - now_s)
+            records.append(_record(waiting.client_id, waiting.will, delay_s))
+        return kept_records.write(_SNAPSHOT_NAME, _SNAPSHOT_VERSION, records)
 
     def restore(self, snapshot: bytes, now_s: float) -> list[DueWill]:
         """Go on after a restart, before the first `connected`: no connection survived it.
@@ -326,26 +328,21 @@ def _size(will: Will, client_id: str) -> int:
 def _record(client_id: str, will: Will, delay_s: float) -> bytes:
     """A will in the only format that has a place for all of it: a CONNECT."""
     frame = encode(Connect(client_id=client_id, will=will), 5)
-    return round(delay_s * 1000).to_bytes(8) + len(frame).to_bytes(4) + frame
+    return round(delay_s * 1000).to_bytes(8) + frame
 
 
 def _read_snapshot(snapshot: bytes) -> list[tuple[str, Will, float]]:
-    start = len(_SNAPSHOT_HEADER) + 4
-    if not snapshot.startswith(_SNAPSHOT_HEADER):
+    """The wills that can be read; whoever keeps the file has told what is damaged."""
+    kept = kept_records.read(snapshot)
+    if not kept.is_(_SNAPSHOT_NAME, _SNAPSHOT_VERSION):
         raise IsthmusError("the kept wills are not in a format that this version reads")
-    if zlib.crc32(snapshot[start:]) != int.from_bytes(snapshot[start - 4 : start]):
-        raise IsthmusError("the kept wills are damaged: their checksum is wrong")
     wills: list[tuple[str, Will, float]] = []
-    pos = start
-    while pos < len(snapshot):
-        delay_s = int.from_bytes(snapshot[pos : pos + 8]) / 1000
-        end = pos + 12 + int.from_bytes(snapshot[pos + 8 : pos + 12])
+    for record in kept.records:
         try:
-            connect = decode_connect(snapshot[pos + 12 : end])
+            connect = decode_connect(record[8:])
         except RemoteProtocolError as error:
             raise IsthmusError(f"the kept wills are damaged: {error}") from error
         if connect.will is None:
             raise IsthmusError("the kept wills are damaged: one of them is empty")
-        wills.append((connect.client_id, connect.will, delay_s))
-        pos = end
+        wills.append((connect.client_id, connect.will, int.from_bytes(record[:8]) / 1000))
     return wills

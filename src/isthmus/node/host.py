@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.exchange.host import Cancellable, Channel
+from isthmus.exchange.host import Cancellable, Channel, StateRewrite
 from isthmus.exchange.message import Message
 from isthmus.logs import get_logger
 from isthmus.node.injector import Injector
 from isthmus.node.link_io import dial
+from isthmus.node.retained_reader import RetainedReader
+from isthmus.node.storage import Storage
 
 if TYPE_CHECKING:
     from isthmus.exchange.connection import Connection
@@ -36,15 +36,17 @@ class NodeHost:
         self._node = node
         self._loop = node.loop
         self._link_context = link_context
-        self._state_dir: Path | None = node.config.node.state_dir
         self._woken = False
         self._dials: set[asyncio.Task[None]] = set()
         self.injectors: dict[str, Injector] = {}
         self._joined: set[str] = set()
         self.random = random.Random()
         self.now = self._loop.time
-        if self._state_dir is not None:
-            self._state_dir.mkdir(parents=True, exist_ok=True)
+        self.storage: Storage | None = None
+        self._reader = RetainedReader(node)
+        if (folder := node.config.node.state_dir) is not None:
+            self.storage = Storage(folder, node.config.node.id, self._state_lost)
+            self.storage.open()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -112,36 +114,43 @@ class NodeHost:
             task.cancel()
         for injector in self.injectors.values():
             injector.close()
+        self._reader.close()
+
+    async def close_storage(self) -> None:
+        """Write what waits, beside the loop."""
+        if self.storage is not None:
+            await self._loop.run_in_executor(None, self.storage.close)
+
+    def ask_retained(
+        self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+    ) -> None:
+        self._reader.ask(topics, answer)
 
     # ---- what must survive a restart -----------------------------------------------------
 
     @property
     def keeps_state(self) -> bool:
-        return self._state_dir is not None
+        return self.storage is not None
 
     def load_state(self, name: str) -> bytes | None:
-        path = self._path(name)
-        return path.read_bytes() if path is not None and path.exists() else None
+        return None if self.storage is None else self.storage.load(name)
 
     def save_state(self, name: str, state: bytes) -> None:
-        path = self._path(name)
-        if path is None:
-            return
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(state)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        if self.storage is not None:
+            self.storage.save(name, state)
 
     def append_state(self, name: str, more: bytes) -> None:
-        path = self._path(name)
-        if path is not None:
-            with path.open("ab") as file:
-                file.write(more)
+        if self.storage is not None:
+            self.storage.append(name, more)
 
-    def _path(self, name: str) -> Path | None:
-        return None if self._state_dir is None else self._state_dir / f"{name}.state"
+    def rewrite_state(self, name: str) -> StateRewrite:
+        if self.storage is None:
+            raise RuntimeError("this node keeps nothing")
+        return self.storage.rewrite(name)
+
+    def _state_lost(self, name: str) -> None:
+        """Called in the writing thread: not all of what was appended could be written."""
+        self._loop.call_soon_threadsafe(self._node.exchange.state_lost, name)
 
     def log(self, level: str, event: str, **fields: object) -> None:
         getattr(log, level)(event, **fields)

@@ -258,6 +258,7 @@ class Injector:
             if self._closed:
                 return
             log.info("own broker session lost", neighbor=self._key, cause=cause)
+            self._node.exchange.retention.broker.session_lost(self._key)
             if self.now() - self._opened_s >= STOOD_S:
                 self._pause_s = FIRST_PAUSE_S
             pause_s = TRIAL_PAUSE_S if on_trial else self._longer_pause()

@@ -34,6 +34,9 @@ GAUGE_HELP = {
     "routes_topics": "Topics in the forwarding table.",
     "loop_longest_turn_s": "The longest turn of the event loop since the start, in seconds.",
     "loop_longest_turn_cpu_s": "How much processor time was used in that turn, in seconds.",
+    "state_faulty": "1 when not everything that is to survive a restart is written.",
+    "state_failures": "Times the disk did not take what was to be written, since the start.",
+    "state_waiting_bytes": "Bytes on their way to the disk.",
 }
 COUNTER_HELP = {
     "clients_accepted": "Connections accepted from clients.",
@@ -108,7 +111,7 @@ class NodeCollector(Collector):
         yield InfoMetricFamily("isthmus_node", "Which node this is.", identity)
         yield _gauge("ready", "1 when a client would be served now.", self._node.ready)
         yield _gauge("uptime_seconds", "Time since the node started.", node.get("uptime_s", 0))
-        for section in ("broker", "sessions", "routes", "loop"):
+        for section in ("broker", "sessions", "routes", "loop", "state"):
             for name, value in status.get(section, {}).items():
                 if isinstance(value, (bool, int, float)):
                     text = GAUGE_HELP.get(f"{section}_{name}", f"{name} of {section}, now.")

@@ -106,6 +106,8 @@ class Node:
         self.exchange.client_routes.max_levels = self.limits.topic_levels
         self._max_clients = _clients_within_file_limit(self.limits.clients)
         try:
+            for _ in self.exchange.retention.loading():
+                await asyncio.sleep(0)  # as long as nobody is connected, nobody waits for it
             await self._listen(link_tls[0] if link_tls else None)
             await self.upstream.start()
             self.exchange.start()
@@ -113,6 +115,7 @@ class Node:
                 self.exchange.add_peer(str(peer.address), peer.sessions, peer.qos)
         except BaseException:
             await self._close_listeners()
+            await self._host.close_storage()
             raise
         self._started_s = time.monotonic()
         self.watchdog.start()
@@ -225,6 +228,7 @@ class Node:
         await self.upstream.stop()
         await self._close_listeners()
         self.watchdog.stop()
+        await self._host.close_storage()
         self.status_name = "stopped"
         log.info("node stopped", node=self.config.node.id)
 
@@ -365,7 +369,10 @@ class Node:
 
     def problems(self) -> list[str]:
         """Why clients should go to another node, beside what is wrong with the broker."""
-        return [problem for problem in (self.exchange.problem,) if problem]
+        storage = self._host.storage
+        state = storage.problem if storage is not None else ""
+        found = (self.exchange.problem, state and f"its state cannot be kept: {state}")
+        return [problem for problem in found if problem]
 
     def _own_problem(self) -> str:
         cause = self.own_session_problem
@@ -405,6 +412,7 @@ class Node:
                 "longest_turn_s": round(self.watchdog.longest_s, 4),
                 "longest_turn_cpu_s": round(self.watchdog.longest_cpu_s, 4),
             },
+            "state": self._host.storage.status() if self._host.storage is not None else {},
             "fabric": self.exchange.status(),
             "counters": self.counters.totals(),
             "refusals": dict(self.counters.refusals),

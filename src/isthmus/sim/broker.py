@@ -18,7 +18,7 @@ published and that were not acknowledged are published again, as a client at QoS
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -78,6 +78,13 @@ class _Injected:
     """The broker has it; its acknowledgement is under way."""
 
 
+@dataclass(eq=False, slots=True)
+class _Question:
+    host: SimHost
+    topics: tuple[bytes, ...]
+    answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+
+
 class SimBroker:
     """One broker, beside one node."""
 
@@ -115,6 +122,7 @@ class SimBroker:
         self._trace = trace
         self._life = 0
         self._unacknowledged: deque[_Injected] = deque()
+        self._questions: list[_Question] = []
 
     # ---- time ----------------------------------------------------------------------------
 
@@ -218,9 +226,42 @@ class SimBroker:
         self.injected[publish.payload] += 1
         self.publish(publish)
 
+    def ask_retained(
+        self,
+        host: SimHost,
+        topics: Sequence[bytes],
+        answer: Callable[[Mapping[bytes, bytes | None] | None], None],
+    ) -> None:
+        """Tell a node what is retained on these topics; a broker that is down tells it later."""
+        question = _Question(host, tuple(topics), answer)
+        self._questions.append(question)
+        if self.up:
+            self._tell(question)
+
+    def _tell(self, question: _Question) -> None:
+        life = self._life
+
+        def told() -> None:
+            if life != self._life or question not in self._questions:
+                return
+            self._questions.remove(question)
+            if question.host.alive:
+                self._engine.activity()
+                names = {topic: topic.decode() for topic in question.topics}
+                question.answer(
+                    {
+                        topic: self.retained[name].payload
+                        for topic, name in names.items()
+                        if name in self.retained
+                    }
+                )
+
+        self._engine.call_later(2 * self.delay_s, told)
+
     def node_gone(self, host: SimHost) -> None:
         """What a node that is gone had not heard of is nobody's any more."""
         self._unacknowledged = deque(e for e in self._unacknowledged if e.host is not host)
+        self._questions = [each for each in self._questions if each.host is not host]
 
     # ---- publishing ----------------------------------------------------------------------
 
@@ -430,3 +471,5 @@ class SimBroker:
         for entry in self._unacknowledged:
             entry.taken = False
             self._send(entry)
+        for question in self._questions:
+            self._tell(question)

@@ -180,6 +180,8 @@ class SimFabric:
     def crash_broker(self, node: SimNode) -> None:
         self._note("broker crash", node)
         node.broker.crash()
+        if node.host is not None:
+            node.host.exchange.retention.broker.session_lost()
         self.engine.activity()
 
     def restart_broker(self, node: SimNode) -> None:

@@ -7,7 +7,7 @@ answered; the next life is another `SimHost` with the same disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.exchange import Exchange
@@ -23,6 +23,24 @@ __all__ = ["SimHost"]
 
 EPOCH_MS = 1_700_000_000_000
 """Where the virtual wall clock begins."""
+
+
+class SimRewrite:
+    """`isthmus.exchange.host.StateRewrite`: nothing of it is kept before it is whole."""
+
+    def __init__(self, save: Callable[[bytes], None]) -> None:
+        self._save = save
+        self._written = bytearray()
+
+    def write(self, piece: bytes) -> None:
+        self._written += piece
+
+    @property
+    def waiting_bytes(self) -> int:
+        return 0
+
+    def commit(self) -> None:
+        self._save(bytes(self._written))
 
 
 class SimHost:
@@ -108,6 +126,11 @@ class SimHost:
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self.inject(Message(topic, payload), key, None)
 
+    def ask_retained(
+        self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+    ) -> None:
+        self._broker.ask_retained(self, topics, answer)
+
     @property
     def keeps_state(self) -> bool:
         return self._disk is not None
@@ -122,6 +145,9 @@ class SimHost:
     def append_state(self, name: str, more: bytes) -> None:
         if self._disk is not None:
             self._disk.append(name, more, self._engine.now_s)
+
+    def rewrite_state(self, name: str) -> SimRewrite:
+        return SimRewrite(lambda state: self.save_state(name, state))
 
     def log(self, level: str, event: str, **fields: object) -> None:
         if event.endswith("let go"):

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from isthmus.exchange.retention import JOURNAL_S
+from isthmus.exchange.retained_keeping import JOURNAL_S
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from isthmus.cooperation import client_sessions
+from isthmus.cooperation import client_sessions, kept_records
 from isthmus.cooperation.local_interest import SAVE_DELAY_S, LocalInterest
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.encoding import encode
@@ -378,11 +378,14 @@ def test_state_that_cannot_be_read_is_left_out(
     assert "left out" in caplog.text
 
 
-def test_state_is_json_with_a_version(desk: Desk) -> None:
+def test_state_has_a_record_for_each_client(desk: Desk) -> None:
     desk.client().connect("é", expiry_s=9).subscribe("a")
+    desk.client().connect("b", expiry_s=8).subscribe("b")
     desk.interest.on_node_stop()
     assert desk.port.state is not None
-    assert json.loads(desk.port.state) == {
-        "version": 1,
-        "clients": [{"id": "é", "filters": ["a"], "expiry_s": 9}],
-    }
+    kept = kept_records.read(desk.port.state)
+    assert kept.is_("client-sessions", 2)
+    assert [json.loads(record) for record in kept.records] == [
+        {"id": "é", "filters": ["a"], "expiry_s": 9},
+        {"id": "b", "filters": ["b"], "expiry_s": 8},
+    ]

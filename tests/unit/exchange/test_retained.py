@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
 from isthmus.exchange.retained import RetainedLimits, RetainedStore
-from isthmus.exchange.retained_journal import read_journal
 from isthmus.exchange.retained_sync import RetainedSync
 from isthmus.exchange.retained_values import Retained, Version
 
@@ -46,6 +46,10 @@ def synchronise(left: RetainedStore, right: RetainedStore, now_ms: int = NOW) ->
                 said.append(payload)
                 listener.receive(payload, now_ms)
     return said
+
+
+def head(kind: int) -> bytes:
+    return bytes((2, kind, 0, 0, 0, 0))
 
 
 # ---- versions ----
@@ -240,8 +244,8 @@ def test_deleting_over_and_over_does_not_fill_the_memory() -> None:
     store = RetainedStore("a")
     for number in range(2000):
         store.record_local(b"t", b"" if number % 2 else b"x", expiry_s=5, now_ms=NOW + number)
-    assert len(store._drop_times._heap) < 100
-    assert len(store._expiry_times._heap) < 100
+    assert len(store._drop_times) < 100
+    assert len(store._expiry_times) < 100
 
 
 def test_a_deletion_that_cannot_be_kept_is_news_once_and_not_at_every_synchronisation() -> None:
@@ -347,7 +351,7 @@ def test_equal_stores_exchange_one_digest_each() -> None:
     for number in range(500):
         right.offer(left.record_local(b"t/%d" % number, b"x", now_ms=NOW), NOW)
     said = synchronise(left, right)
-    assert [len(payload) for payload in said] == [2050, 2050]
+    assert [len(payload) for payload in said] == [2054, 2054]
 
 
 def test_a_node_that_joins_gets_all_messages_and_deletions() -> None:
@@ -385,7 +389,7 @@ def test_what_is_news_is_reported_once() -> None:
     speaker.receive(empty_digest(), NOW)
     payload = speaker.next_payload(NOW)
     assert payload is not None
-    assert listener.receive(payload, NOW) == [recorded]
+    assert listener.receive(payload, NOW) == [(recorded, True)]
     assert listener.receive(payload, NOW) == []
     assert not speaker.has_more
     assert speaker.next_payload(NOW) is None
@@ -411,7 +415,7 @@ def test_a_push_says_what_is_last_when_it_is_sent() -> None:
     left.record_local(b"t", b"new", expiry_s=10, now_ms=NOW)
     payload = speaker.next_payload(NOW + 4000)
     assert payload is not None
-    (news,) = listener.receive(payload, NOW + 4000)
+    ((news, _),) = listener.receive(payload, NOW + 4000)
     assert (news.payload, news.expiry_s) == (b"new", 6)
 
 
@@ -424,7 +428,7 @@ def test_lists_of_a_leaf_with_long_topics_are_cut_and_put_together() -> None:
     assert left.branch_digests() == right.branch_digests()
     assert len(left) == len(right) == 10
     assert sum(payload[1] == 5 for payload in said) > 2
-    assert all(len(payload) <= 514 or payload[1] == 1 for payload in said)
+    assert all(len(payload) <= 518 or payload[1] == 1 for payload in said)
 
 
 def test_only_what_differs_in_a_leaf_is_pushed() -> None:
@@ -452,7 +456,7 @@ def same_leaf(count: int) -> list[bytes]:
 
 
 def empty_digest() -> bytes:
-    return b"\x01\x01" + bytes(2048)
+    return head(1) + bytes(2048)
 
 
 def message_bytes() -> bytes:
@@ -469,22 +473,25 @@ def message_bytes() -> bytes:
     ("payload", "problem"),
     [
         (b"", "past the end"),
-        (b"\x01", "past the end"),
-        (b"\x02\x01", "format 2, not 1"),
-        (b"\x01\x09", "unknown kind 9"),
-        (b"\x01\x01" + bytes(2047), "past the end"),
-        (b"\x01\x01" + bytes(2049), "bytes follow"),
-        (b"\x01\x02\x05\x05", "not in order"),
-        (b"\x01\x03\x05", "past the end"),
-        (b"\x01\x03\x05\x00\x02\x01" + bytes(8) + b"\x01" + bytes(8), "not in order"),
-        (b"\x01\x03\x05\x00\x02\x01" + bytes(8), "past the end"),
-        (b"\x01\x04\x00", "past the end"),
-        (b"\x01\x04\x00\x02\x00\x01", "not in order"),
-        (b"\x01\x05\x00\x00\x00\x00\x00" + bytes(4), "no end"),
-        (b"\x01\x05\x00\x00\x00\x00\x02" + bytes(4), "no end"),
-        (b"\x01\x05\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x01t", "out of place"),
-        (b"\x01\x05\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x01#", "not the topic"),
-        (b"\x01\x06\x00", "past the end"),
+        (b"\x02", "past the end"),
+        (b"\x01\x01" + bytes(4), "format 1, not 2"),
+        (head(9), "unknown kind 9"),
+        (head(6) + bytes(40_000), "no node's id"),
+        (head(4) + bytes(40_000), "40006 bytes about many"),
+        (head(3) + bytes(40_000), "40006 bytes about many"),
+        (head(1) + bytes(2047), "past the end"),
+        (head(1) + bytes(2049), "bytes follow"),
+        (head(2) + b"\x05\x05", "not in order"),
+        (head(3) + b"\x05", "past the end"),
+        (head(3) + b"\x05\x00\x02\x01" + bytes(8) + b"\x01" + bytes(8), "not in order"),
+        (head(3) + b"\x05\x00\x02\x01" + bytes(8), "past the end"),
+        (head(4) + b"\x00", "past the end"),
+        (head(4) + b"\x00\x02\x00\x01", "not in order"),
+        (head(5) + b"\x00\x00\x00\x00\x00" + bytes(4), "no end"),
+        (head(5) + b"\x00\x00\x00\x00\x02" + bytes(4), "no end"),
+        (head(5) + b"\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x01t", "out of place"),
+        (head(5) + b"\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x01#", "not the topic"),
+        (head(6) + b"\x00", "past the end"),
     ],
 )
 def test_a_malformed_payload_is_the_neighbours_fault(payload: bytes, problem: str) -> None:
@@ -513,7 +520,7 @@ def test_a_malformed_message_changes_nothing(old: bytes, new: bytes, problem: st
     assert good.count(old) == 1
     store = RetainedStore("b")
     with pytest.raises(RemoteProtocolError, match=problem):
-        RetainedSync(store).receive(good + good[2:].replace(old, new), NOW)
+        RetainedSync(store).receive(good + good[6:].replace(old, new), NOW)
     assert len(store) == 0
 
 
@@ -535,7 +542,7 @@ def test_a_journal_brings_back_messages_deletions_and_the_clock() -> None:
     journal += store.drain()
     assert store.drain() == b""
     again = RetainedStore("a", RetainedLimits(max_bytes=3000), journal=True)
-    assert again.load(journal, NOW) == len(journal)
+    assert again.load(journal, NOW) == []
     assert again.branch_digests() == store.branch_digests()
     assert again.version(b"big") is not None
     assert again.get(b"big", NOW) is None
@@ -586,8 +593,8 @@ def test_changes_are_drained_in_pieces_and_each_topic_once() -> None:
         assert len(piece) < 1300
         pieces.append(piece)
     assert len(pieces) > 3
-    records, _ = read_journal(journal + b"".join(pieces))
-    assert sum(topic != b"" for topic, _ in records) == 50
+    records = kept_records.read(journal + b"".join(pieces)).records
+    assert sum(record[:1] != b"C" for record in records) == 50
 
 
 def test_a_store_without_a_journal_notes_nothing() -> None:
@@ -598,10 +605,10 @@ def test_a_store_without_a_journal_notes_nothing() -> None:
 
 def test_a_file_of_another_format_is_refused() -> None:
     with pytest.raises(IsthmusError, match="format"):
-        RetainedStore("a").load(b"isthmus-retained 2\n", NOW)
+        RetainedStore("a").load(kept_records.write("retained", 1, []), NOW)
     with pytest.raises(IsthmusError, match="format"):
         RetainedStore("a").load(b"#!/bin/sh", NOW)
-    assert RetainedStore("a").load(b"", NOW) == 0
+    assert RetainedStore("a").load(b"", NOW) == []
 
 
 def test_limits_hold_for_a_journal_of_larger_ones() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError
 from isthmus.exchange.wills import DueWill, Wills
 from isthmus.mqtt.packets import Connect, Publish, Will
@@ -297,14 +298,19 @@ def test_after_a_crash_every_connection_was_lost(wills: Wills, timers: Timers) -
     assert timers.only()[1] == 10.0
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-1], lambda data: b"x" + data, lambda data: b""]
-)
-def test_a_damaged_snapshot_is_refused(wills: Wills, damage: object) -> None:
-    wills.connected(1, v5(), "c")
-    assert callable(damage)
+@pytest.mark.parametrize("other", [b"", b"wills", kept_records.write("wills", 1, [])])
+def test_another_format_is_refused(wills: Wills, other: bytes) -> None:
     with pytest.raises(IsthmusError, match="wills"):
-        wills.restore(damage(wills.snapshot(0.0)), 0.0)
+        wills.restore(other, 0.0)
+
+
+def test_damage_costs_one_will(wills: Wills, timers: Timers) -> None:
+    for number in range(3):
+        wills.connected(number, v3(clean=True), f"client {number}")
+    snapshot = wills.snapshot(0.0)
+    place = snapshot.index(b"client 1")
+    damaged = snapshot[:place] + b"X" + snapshot[place + 1 :]
+    assert ids(Wills(timers).restore(damaged, 0.0)) == ["client 0", "client 2"]
 
 
 # ---- bounded memory ----
