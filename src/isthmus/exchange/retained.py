@@ -468,6 +468,7 @@ class RetainedStore:
             "max_topics": self.limits.max_topics,
             "bytes": self._bytes,
             "max_bytes": self.limits.max_bytes,
+            "owed": len(self._owed),
             "tombstones": self._tombstones,
             "tombstones_dropped": self._tombstones_dropped,
             "not_stored": self._not_stored,

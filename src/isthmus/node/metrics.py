@@ -71,6 +71,7 @@ FABRIC_HELP = {
     "peers": "Peers that this node keeps connected to, or tries to.",
     "retained_topics": "Topics with a retained message, as known here.",
     "retained_bytes": "Bytes of these messages that are kept.",
+    "retained_owed": "Topics whose retained message the broker has not acknowledged yet.",
     "wills_armed": "Wills of clients that are connected now.",
     "wills_waiting": "Wills whose delay has begun.",
 }
@@ -92,6 +93,8 @@ FABRIC_COUNTER_HELP = {
     "rerouted": "Messages that a neighbor had not acknowledged and that went another way.",
     "retain_unavailable": "Retained messages for a broker that keeps none.",
     "retained_known": "Retained messages that came again or were out of date.",
+    "retained_given_again": "Retained messages that the broker was asked for and did not have.",
+    "retained_postponed": "Retained messages without room, left for the next comparison.",
     "retained_synchronised": "Retained messages learned from a neighbour that joined.",
     "set_aside": "Messages from links that the broker does not take, kept for inspection.",
     "wills_sent": "Wills sent to neighbours.",
@@ -163,6 +166,7 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
         "peers": len(fabric.get("peers", [])),
         "retained_topics": retained.get("topics", 0),
         "retained_bytes": retained.get("bytes", 0),
+        "retained_owed": retained.get("owed", 0),
         "wills_armed": wills.get("armed", 0),
         "wills_waiting": wills.get("waiting", 0),
     }
