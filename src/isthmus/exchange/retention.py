@@ -158,7 +158,7 @@ class Retention:
         """The link stands (again)."""
         compared = self._compared.get(link)
         if compared is None:
-            first = self._host.random.getrandbits(32)
+            first = self._host.wall_ms() & 0xFFFF_FFFF  # another one after a restart
             compared = self._compared[link] = _Compared(RetainedSync(self.store, first=first))
         compared.inbox.clear()  # of what came on an earlier connection
         self._compare(link, compared)
