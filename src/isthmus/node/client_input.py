@@ -41,6 +41,9 @@ __all__ = ["ClientInput", "Waits"]
 SLICE_FRAMES = 1024
 """Frames that are handled in one go, if the slice is long enough."""
 
+COUNTED_BYTES = 1024
+"""A packet that ends a little after a read is not worth counting."""
+
 _PINGREQ, _AUTH = 0xC0, 0xF0
 
 
@@ -52,6 +55,9 @@ class Waits(Enum):
     NOTHING = auto()
     LINK = auto()
     TURN = auto()
+
+
+_CONNECT, _NOTHING = Waits.CONNECT, Waits.NOTHING  # looked up at every read
 
 
 class ClientInput(Session):
@@ -144,7 +150,7 @@ class ClientInput(Session):
         if buffer.pending_bytes and not (data := buffer.push(data)):
             self._count_pending()
             return
-        if self.waits is Waits.CONNECT:
+        if self.waits is _CONNECT:
             self._first_packet(data)
             return
         try:
@@ -152,32 +158,34 @@ class ClientInput(Session):
         except RemoteProtocolError as error:
             # The frames before the bad one are good; it ends the connection when they are done.
             good = data[: error.offset]
-            self._frames_received(good, scan(good))
+            self._many_received(good, scan(good))
             self._park_bad(data[error.offset :], error)
             return
-        self._frames_received(data, offsets)
-
-    def _frames_received(self, data: bytes, offsets: Sequence[int]) -> None:
-        """Handle whole frames, or let them wait; keep the incomplete one behind them."""
-        if self.waits is Waits.NOTHING and len(offsets) <= SLICE_FRAMES:
+        if self.waits is not _NOTHING or len(offsets) > SLICE_FRAMES:
+            self._many_received(data, offsets)
+            return
+        if len(offsets) > 2:
             self.ends_s = self.node.turns.slice_ends_s()
-            whole = self._relay(data, offsets)
-            if self.over:
-                return
-            if whole == len(data):
-                if self.pending_bytes:
-                    self._count_pending()
-                return
-            if whole < offsets[-1]:
-                self._put_back(data[whole : offsets[-1]])
-        else:
-            try:
-                self._park(data, offsets)
-            except RemoteProtocolError as error:
-                self._protocol_error(error)
-                return
-            if self.waits is Waits.NOTHING:
-                self.go_on(self.node.turns.slice_ends_s())
+        whole = self._relay(data, offsets)
+        if self.over:
+            return
+        if whole == len(data):
+            if self.pending_bytes:
+                self._count_pending()
+            return
+        if whole < offsets[-1]:
+            self._put_back(data[whole : offsets[-1]])
+        self._keep(data[offsets[-1] :])
+
+    def _many_received(self, data: bytes, offsets: Sequence[int]) -> None:
+        """Handle whole frames in pieces, or let them wait; keep the incomplete one behind them."""
+        try:
+            self._park(data, offsets)
+        except RemoteProtocolError as error:
+            self._protocol_error(error)
+            return
+        if self.waits is _NOTHING:
+            self.go_on(self.node.turns.slice_ends_s())
         if not self.over:
             self._keep(data[offsets[-1] :])
 
@@ -318,7 +326,7 @@ class ClientInput(Session):
         held = self.buffer.pending_bytes + self.carried_bytes
         if self.waits is Waits.CONNACK:
             held += self.parked_bytes + len(self.connect_frame)
-        if held != self.pending_bytes:
+        if not held or abs(held - self.pending_bytes) >= COUNTED_BYTES:
             self.node.pending.count(self, held)
-        if self.waits is not Waits.NOTHING and self.waits is not Waits.CONNECT:
+        if self.waits is not _NOTHING and self.waits is not _CONNECT:
             self._hold_when_full()

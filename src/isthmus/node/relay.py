@@ -26,9 +26,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -267,44 +267,41 @@ class ClientSession(ClientInput):
         publishes = waits = 0
         begin = whole = offsets[0]
         self.interrupted = False
+        frames: Iterable[tuple[int, int]] = pairwise(offsets)
+        if len(offsets) > CHECK_FRAMES:
+            frames = chain.from_iterable(map(pairwise, self._in_time(offsets)))
         try:
-            for at in range(0, len(offsets) - 1, CHECK_FRAMES):
-                for start, stop in pairwise(offsets[at : at + CHECK_FRAMES + 1]):
-                    head = data[start]
-                    if head & 0xF0 == 0x30:
-                        body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
-                        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-                        topic = data[body + 2 : topic_end]
-                        if head & 0x06:
-                            waits += 1
-                            check_publish_id(data, head, topic_end, stop)
-                            topic_end += 2
-                        if topic_end + v5 > stop:
-                            raise MalformedPacket("a PUBLISH that ends within its header")
-                        if v5 and (data[topic_end] or not topic):
-                            topic = self._check_properties(data, topic, topic_end, stop)
-                        elif head & 0x0E == 0x08:
-                            raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
-                        route = routes[topic]
-                        if inspects and not self._approved(head, data[start:stop]):
-                            self._forward(data[begin:start], 0)
-                            begin = stop
-                        elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
-                            exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
-                        elif (
-                            route.neighbors
-                            or head & 0x01
-                            or (head & 0x06 and exchange.recovery.active)
-                        ):
-                            self._to_fabric(data[start:stop], topic)
-                        publishes += 1
-                    else:
+            for start, stop in frames:
+                head = data[start]
+                if head & 0xF0 == 0x30:
+                    body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
+                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+                    topic = data[body + 2 : topic_end]
+                    if head & 0x06:
                         waits += 1
-                        self._check_other(head, data, start, stop)
-                    whole = stop
-                    if self.interrupted:
-                        break
-                self._took_time()
+                        check_publish_id(data, head, topic_end, stop)
+                        topic_end += 2
+                    if topic_end + v5 > stop:
+                        raise MalformedPacket("a PUBLISH that ends within its header")
+                    if v5 and (data[topic_end] or not topic):
+                        topic = self._check_properties(data, topic, topic_end, stop)
+                    elif head & 0x0E == 0x08:
+                        raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
+                    route = routes[topic]
+                    if inspects and not self._approved(head, data[start:stop]):
+                        self._forward(data[begin:start], 0)
+                        begin = stop
+                    elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
+                        exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
+                    elif (
+                        route.neighbors or head & 0x01 or (head & 0x06 and exchange.recovery.active)
+                    ):
+                        self._to_fabric(data[start:stop], topic)
+                    publishes += 1
+                else:
+                    waits += 1
+                    self._check_other(head, data, start, stop)
+                whole = stop
                 if self.interrupted:
                     break
         except IndexError:
@@ -318,6 +315,14 @@ class ClientSession(ClientInput):
         self.node.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         return whole
+
+    def _in_time(self, offsets: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Parts of `offsets`, for as long as the slice lasts."""
+        for at in range(0, len(offsets) - 1, CHECK_FRAMES):
+            yield offsets[at : at + CHECK_FRAMES + 1]
+            self._took_time()
+            if self.interrupted:
+                return
 
     def _forward(self, data: bytes, publishes: int) -> None:
         if data and self.paired is not None and self.paired.status is SessionStatus.ESTABLISHED:
