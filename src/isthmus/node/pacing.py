@@ -39,7 +39,7 @@ BUSY_PACKETS_PER_S: Final = 50_000
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = {True: 2.0, False: 8.0}
 """Between two trials, when resting is good or bad: a wrong rest costs more than a wrong try."""
-FEWEST_WAITS: Final = 4
+FEWEST_WAITS: Final = 2
 """With fewer packets in a sample that somebody waits for, nobody is taken to wait: pings are among
 them.  One client with one message in flight has more, even while the node rests."""
 TOLERANCE: Final = 0.03
