@@ -69,8 +69,10 @@ class NodeHost:
     def dial(
         self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
     ) -> None:
-        links = self._node.exchange.links
-        task = self._loop.create_task(dial(links, address, self._link_context, opened, failed))
+        links, turns = self._node.exchange.links, self._node.turns
+        task = self._loop.create_task(
+            dial(links, turns, address, self._link_context, opened=opened, failed=failed)
+        )
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 

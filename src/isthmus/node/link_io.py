@@ -2,6 +2,10 @@
 
 A connection to a link port that speaks TLS is a guest of `Links.room` from its first moment, not
 only when its handshake is over: who opens connections and never shakes hands makes room, too.
+
+What comes is given to the exchange `PIECE_BYTES` at a time and for one slice at a time
+(`isthmus.node.turns`), like clients' input: a read may hold thousands of messages.  While some of
+it waits nothing more is read, and the end of the connection is told after it.
 """
 
 from __future__ import annotations
@@ -11,12 +15,14 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from isthmus.addresses import Address
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Channel
 from isthmus.node.session import Session, SessionStatus, peer_name
+from isthmus.node.turns import Turns
 
 if TYPE_CHECKING:
     from isthmus.exchange.links import Links
@@ -25,17 +31,21 @@ __all__ = ["LinkChannel", "TlsDoor", "dial"]
 
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
+PIECE_BYTES = 4096
 
 
 class LinkChannel(Session):
     """One connection to another node."""
 
-    __slots__ = ("_attach", "_connection", "_links", "peer")
+    __slots__ = ("_attach", "_connection", "_links", "_lost", "_turns", "_unread", "peer")
 
-    def __init__(self, links: Links, attach: Callable[[Channel], Connection]) -> None:
+    def __init__(self, links: Links, turns: Turns, attach: Callable[[Channel], Connection]) -> None:
         super().__init__(LINGER_S)
         self._links = links
+        self._turns = turns
         self._attach = attach
+        self._unread = b""
+        self._lost: str | None = None
         self._connection: Connection | None = None
         self.peer = ""
 
@@ -45,13 +55,46 @@ class LinkChannel(Session):
         self._connection = self._attach(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._connection is not None and self.status is SessionStatus.ESTABLISHED:
+        if self._connection is None or self.status is not SessionStatus.ESTABLISHED:
+            return
+        if self._unread:
+            self._unread += data
+        elif len(data) <= PIECE_BYTES:
             self._links.received(self._connection, data)
+        else:
+            self._unread = data
+            self.go_on(self._turns.slice_ends_s())
+
+    def go_on(self, ends_s: float) -> None:
+        """Give the exchange what is unread, until the slice is over."""
+        assert self._connection is not None
+        unread, at = self._unread, 0
+        while at < len(unread) and (
+            self.status is SessionStatus.ESTABLISHED or self._lost is not None
+        ):
+            self._links.received(self._connection, unread[at : at + PIECE_BYTES])
+            at += PIECE_BYTES
+            if at < len(unread) and perf_counter() > ends_s:
+                self._unread = unread[at:]
+                if not self.read_holds:
+                    self.hold_reading()
+                self._turns.wait(self)
+                return
+        self._unread = b""
+        if self._lost is not None:
+            self._links.lost(self._connection, self._lost)
+        elif self.read_holds:
+            self.release_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        cause = str(exc or "end of stream")
+        waits = bool(self._unread) and self.status is SessionStatus.ESTABLISHED
         self.gone()
-        if self._connection is not None:
-            self._links.lost(self._connection, str(exc or "end of stream"))
+        if waits:
+            self._lost = cause  # told when what came before it has been dealt with
+        elif self._connection is not None:
+            self._unread = b""
+            self._links.lost(self._connection, cause)
 
     # ---- the exchange's Channel ----
 
@@ -73,8 +116,9 @@ class TlsDoor(asyncio.Protocol):
     one takes the plain connection, and has the handshake done on a duplicate of its socket.
     """
 
-    def __init__(self, links: Links, context: ssl.SSLContext) -> None:
+    def __init__(self, links: Links, turns: Turns, context: ssl.SSLContext) -> None:
         self._links = links
+        self._turns = turns
         self._context = context
         self._shaking: asyncio.Task[None] | None = None
         self.opened_s = links.host.now()
@@ -92,7 +136,7 @@ class TlsDoor(asyncio.Protocol):
     async def _shake_hands(self, duplicate: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: LinkChannel(self._links, self._links.accepted),
+                lambda: LinkChannel(self._links, self._turns, self._links.accepted),
                 duplicate,
                 ssl=self._context,
                 ssl_handshake_timeout=self._links.settings.greeting_s,
@@ -112,8 +156,10 @@ class TlsDoor(asyncio.Protocol):
 
 async def dial(
     links: Links,
+    turns: Turns,
     address: str,
     context: ssl.SSLContext | None,
+    *,
     opened: Callable[[Channel], Connection],
     failed: Callable[[str], None],
 ) -> None:
@@ -122,7 +168,7 @@ async def dial(
     try:
         async with asyncio.timeout(DIAL_TIMEOUT_S):
             await asyncio.get_running_loop().create_connection(
-                lambda: LinkChannel(links, opened),
+                lambda: LinkChannel(links, turns, opened),
                 target.host,
                 target.port,
                 ssl=context,

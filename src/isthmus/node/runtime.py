@@ -168,9 +168,11 @@ class Node:
                     await self._serve(name, address, factory, context if name == "wss" else None)
         if listen.link is not None:
             links = self.exchange.links
-            accept: Callable[[], asyncio.Protocol] = partial(LinkChannel, links, links.accepted)
-            if link_tls is not None:
-                accept = partial(TlsDoor, links, link_tls)
+            accept: Callable[[], asyncio.Protocol]
+            if link_tls is None:
+                accept = partial(LinkChannel, links, self.turns, links.accepted)
+            else:
+                accept = partial(TlsDoor, links, self.turns, link_tls)
             await self._serve("link", listen.link, accept, None)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)

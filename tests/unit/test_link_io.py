@@ -1,0 +1,117 @@
+"""What comes on a link is dealt with in slices, in order, and before the end of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from isthmus.exchange.connection import Connection
+from isthmus.exchange.links import Links
+from isthmus.node import link_io, turns
+from isthmus.node.link_io import PIECE_BYTES, LinkChannel
+from isthmus.node.turns import Turns
+
+
+class Wire:
+    """A transport that only remembers whether it reads."""
+
+    def __init__(self) -> None:
+        self.reading = True
+        self.closed = False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 1) if name == "peername" else None
+
+
+class Listener:
+    """Stands for `Links`: what came, and how it ended."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.pieces = 0
+        self.ends: list[str] = []
+
+    def received(self, _: Connection, data: bytes) -> None:
+        assert not self.ends
+        self.pieces += 1
+        self.data += data
+
+    def lost(self, _: Connection, cause: str) -> None:
+        self.ends.append(cause)
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def channel(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> LinkChannel:
+    """A channel whose slices are over after one piece."""
+    clock_s = iter(range(1_000_000))
+    monkeypatch.setattr(link_io, "perf_counter", lambda: next(clock_s))
+    monkeypatch.setattr(turns, "perf_counter", lambda: next(clock_s))
+    made = LinkChannel(
+        cast(Links, listener), Turns(asyncio.new_event_loop()), lambda _: cast(Connection, object())
+    )
+    made.connection_made(cast(Any, Wire()))
+    return made
+
+
+def run_turns(channel: LinkChannel, count: int = 1) -> None:
+    for _ in range(count):
+        channel._turns._serve()
+
+
+MUCH = bytes(range(256)) * (4 * PIECE_BYTES // 256)
+
+
+def test_a_large_read_takes_several_turns(channel: LinkChannel, listener: Listener) -> None:
+    channel.data_received(MUCH)
+    assert listener.pieces == 1
+    assert not cast(Wire, channel.wire).reading
+    run_turns(channel)
+    assert listener.pieces == 2
+    run_turns(channel, 3)
+    assert listener.data == MUCH
+    assert cast(Wire, channel.wire).reading
+    channel.data_received(b"more")
+    assert listener.data == MUCH + b"more"
+
+
+def test_the_end_comes_last(channel: LinkChannel, listener: Listener) -> None:
+    channel.data_received(MUCH)
+    channel.connection_lost(None)
+    assert listener.ends == []
+    run_turns(channel, 5)
+    assert listener.data == MUCH
+    assert listener.ends == ["end of stream"]
+
+
+def test_what_was_closed_here_is_not_read_on(channel: LinkChannel, listener: Listener) -> None:
+    channel.data_received(MUCH)
+    channel.close()
+    channel.connection_lost(None)
+    assert listener.ends == ["end of stream"]
+    run_turns(channel, 5)
+    assert listener.pieces == 1
+    assert listener.ends == ["end of stream"]
