@@ -34,6 +34,7 @@ from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 from raw import RawClient
 from raw_neighbors import RawNeighbor
+from waiting import wait_for
 
 SECRET = "a secret of the fabric"
 
@@ -262,6 +263,34 @@ def test_connections_that_say_nothing_keep_no_node_out(
         assert time.monotonic() - began_s < 5  # none of them has been timed out yet
         assert refusals(fabric, "b")["too-many-greetings"] >= 400 - 256
         assert len(list(Path(f"/proc/{fabric['b'].pid}/fd").iterdir())) < 256
+
+
+def test_a_message_too_large_for_a_neighbor_is_not_sent_to_it(tmp_path: Path) -> None:
+    """a takes 16 MiB, b 2,000 bytes; c is as large as a, and gets everything."""
+    fabric = NodeFabric(tmp_path, [("a", "b"), ("a", "c")])
+    fabric["b"].tables["limits"] = {"packet_bytes": 2_000}
+    with fabric, ExitStack() as clients:
+        publisher = clients.enter_context(fabric.client("a"))
+        subscribers = {name: clients.enter_context(fabric.client(name)) for name in ("b", "c")}
+        for subscriber in subscribers.values():
+            subscriber.subscribe("t/#")
+        fabric.settle()
+        before = fabric.link("b", "a")["sent"]
+        for qos in (0, 1, 2):
+            for size in (100, 1_900, 2_000, 100_000):
+                publisher.publish(f"t/{size}", bytes([qos]) * size, qos=qos)
+        publisher.publish("t/retained", b"r" * 5_000, qos=1, retain=True)
+        publisher.publish("t/end", b"end", qos=1)
+        got = {name: each.until(b"end") for name, each in subscribers.items()}
+        assert sorted(len(message.payload) for message in got["b"]) == [100] * 3 + [1_900] * 3
+        assert len(got["c"]) == 13
+        assert fabric["a"].fabric()["counters"]["too_large"] == 7
+        log = fabric["a"].log()
+        assert log.count("message too large for a neighbor") == 1
+        assert "topic=t/2000" in log
+        assert "link down" not in log
+        assert fabric.link("b", "a")["sent"] == before
+        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgements")
 
 
 # ---- what a neighbour may say ------------------------------------------------------------

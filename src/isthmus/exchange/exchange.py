@@ -29,9 +29,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus
 from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
-from isthmus.exchange.message import (
-    from_publish,
-)
+from isthmus.exchange.message import from_publish
 from isthmus.exchange.retained_keeping import NAME as RETAINED_NAME
 from isthmus.exchange.retention import RETAINED_TOPIC
 from isthmus.exchange.same_id import SAME_ID_TOPIC
@@ -49,6 +47,7 @@ __all__ = ["CONTROL_PREFIX", "Client", "Exchange", "ExchangeSettings"]
 
 CONTROL_PREFIX = b"$isthmus/"
 TOPOLOGY_TOPIC = "$isthmus/topology"
+TELL_AGAIN_S = 60.0
 TOPOLOGY_TURN_S = 0.005
 TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
 """What a topology message takes, and how much longer for every node and link that is known."""
@@ -86,6 +85,7 @@ class Exchange:
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"
         self._session_ids = 0
+        self._told_too_large_s: dict[str, float] = {}
         self._topology_turn_s = self._topology_spent_s = 0.0
         hello = Hello(
             self.node_id, self.incarnation, settings.algorithm, keeps_state=host.keeps_state
@@ -278,6 +278,7 @@ class Exchange:
 
     def link_up(self, link: Link) -> None:
         link.counters = self.counters
+        link.found_too_large = lambda topic, size: self._found_too_large(link, topic, size)
         self.recovery.came(link.info.peer)
         self.traffic.by_session[link.info] = link
         self.host.neighbor_joined(link.info.peer)
@@ -290,7 +291,22 @@ class Exchange:
         if link.active:
             self.algorithm.on_tcp_down(link.info)
 
+    def _found_too_large(self, link: Link, topic: bytes, size: int) -> None:
+        self.counters["too_large"] += 1
+        now_s = self.host.now()
+        if now_s >= self._told_too_large_s.get(link.info.peer, 0.0):
+            self._told_too_large_s[link.info.peer] = now_s + TELL_AGAIN_S
+            self.host.log(
+                "warning",
+                "message too large for a neighbor; it is not sent there",
+                neighbor=link.info.peer,
+                topic=topic[:200].decode(errors="replace"),
+                bytes=size,
+                limit=link.packet_bytes,
+            )
+
     def link_gone(self, link: Link) -> None:
+        self._told_too_large_s.pop(link.info.peer, None)
         self._close_for_algorithm(link)
         self.traffic.by_session.pop(link.info, None)
         self.host.neighbor_left(link.info.peer)

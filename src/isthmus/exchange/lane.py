@@ -169,6 +169,17 @@ class OutgoingLane:
         self.unacked_bytes -= entry.cost
         entry.finish()
 
+    def drop(self, unwanted: Callable[[Message], bool]) -> None:
+        """Between two connections: be done with messages that the next one must not carry."""
+        for waiting in (self._again, self._fresh):
+            entries = list(waiting)
+            waiting.clear()
+            for entry in entries:
+                if entry.released or not unwanted(entry.message):
+                    waiting.append(entry)
+                else:
+                    self._finish(entry)
+
     def take(self) -> list[Outgoing]:
         """Forget everything; what was not acknowledged, in order, is the caller's to finish.
 

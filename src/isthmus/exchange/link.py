@@ -24,9 +24,15 @@ from isthmus.cooperation.api import SessionInfo
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.lane import Incoming, Outgoing, OutgoingLane
-from isthmus.exchange.message import Message, to_link
+from isthmus.exchange.message import Message, from_link, publish_bytes, to_link
 
-__all__ = ["Link", "LinkStatus", "Peer"]
+__all__ = ["MAX_CONTROL_BYTES", "Link", "LinkStatus", "Peer"]
+
+MAX_CONTROL_BYTES = 1 << 20
+"""What every node takes, whatever it says of clients' messages."""
+RETAINED_TOPIC = b"$isthmus/retained"
+MOST_AROUND = 65_600
+"""Bytes of a PUBLISH beside properties and payload: its topic above all."""
 
 
 class LinkStatus(Enum):
@@ -76,6 +82,7 @@ class Link:
         "counters",
         "dialled",
         "dropped",
+        "found_too_large",
         "incarnation",
         "incoming",
         "info",
@@ -115,6 +122,8 @@ class Link:
         self.dropped = 0
         self.packet_bytes = 1 << 28
         """The longest PUBLISH of a client that the neighbor takes, as it said in its greeting."""
+        self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
+        """Is told the topic of a message that is longer, and therefore not sent."""
         self.up_since_s = 0.0
         self._turn = 0
 
@@ -148,10 +157,30 @@ class Link:
             return self._turn
         return zlib.crc32(topic) % lanes
 
+    def takes(self, packet_bytes: int) -> None:
+        """The neighbor has said, before its connections are used, how long a message may be."""
+        before, self.packet_bytes = self.packet_bytes, packet_bytes
+        if packet_bytes < before:
+            for lane in self.outgoing:
+                lane.drop(self._too_large)
+
     # ---- sending -------------------------------------------------------------------------
+
+    def _too_large(self, message: Message) -> bool:
+        if len(message.payload) + len(message.properties) + MOST_AROUND < self.packet_bytes:
+            return False
+        size = publish_bytes(message)
+        if size <= self.packet_bytes:
+            return False
+        self.found_too_large(message.topic, size)
+        return True
 
     def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
         """Pass `message` on; `done` is called when the neighbour has made it safe."""
+        if self._too_large(message):
+            if done is not None:
+                done()
+            return
         lane = self._lane_of(message.topic, self.lanes)
         qos = min(message.qos, self.qos)
         if qos == 0:
@@ -164,6 +193,8 @@ class Link:
 
     def send_plain(self, topic: bytes, frame: bytes) -> None:
         """Pass on a message at QoS 0 that is in the link's form already."""
+        if len(frame) > self.packet_bytes and self._too_large(from_link(frame, 0.0)[0]):
+            return
         self._send_frame(self._lane_of(topic, self.lanes), frame)
 
     def _send_frame(self, lane: int, frame: bytes) -> None:
@@ -190,6 +221,10 @@ class Link:
         connection = self.connections[0]
         if connection is None or self.status is not LinkStatus.UP:
             return False
+        if len(packet) > MAX_CONTROL_BYTES and len(packet) > self.packet_bytes:
+            # A retained message, in the comparison with a neighbor that takes none so long.
+            self.found_too_large(RETAINED_TOPIC, len(packet))
+            return True
         connection.send(packet)
         return True
 

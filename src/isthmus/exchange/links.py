@@ -27,7 +27,7 @@ from isthmus.exchange.greeting_room import GreetingRoom, Guest
 from isthmus.exchange.hello import Hello, LinkRefused, cause_of_goodbye, link_key
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.lane import Incoming
-from isthmus.exchange.link import Link, LinkStatus, Peer
+from isthmus.exchange.link import MAX_CONTROL_BYTES, Link, LinkStatus, Peer
 from isthmus.exchange.same_id import SAME_ID_TOPIC, IdConflict, Probe
 from isthmus.exchange.topology_messages import MAX_LINKS
 from isthmus.mqtt.decoding import decode
@@ -43,7 +43,6 @@ SAME_ID_PAUSE_S = 20.0
 """The longest pause of a node that is refused because another has its id."""
 STREAM_TOPIC = "$isthmus/stream"
 LINK_OVERHEAD_BYTES = 4_096
-MAX_CONTROL_BYTES = (1 << 20) + LINK_OVERHEAD_BYTES
 MAX_STREAMS = 4_096
 MAX_STREAMS_EACH = 256
 MAX_STREAM_NAME = 64
@@ -69,7 +68,7 @@ class LinkSettings:
     @property
     def max_packet_bytes(self) -> int:
         """What is read from a link: messages with what links add to them, and control packets."""
-        return max(self.packet_bytes + LINK_OVERHEAD_BYTES, MAX_CONTROL_BYTES)
+        return max(self.packet_bytes, MAX_CONTROL_BYTES) + LINK_OVERHEAD_BYTES
 
 
 class LinkOwner(Protocol):
@@ -481,7 +480,7 @@ class Links:
         if connection.lane == 0:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
-            link.packet_bytes = hello.max_packet_bytes
+            link.takes(hello.max_packet_bytes)
         link.connections[connection.lane] = connection
         connection.link = link
         if peer is not None and connection.lane == 0:

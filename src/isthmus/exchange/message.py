@@ -38,6 +38,7 @@ __all__ = [
     "plain_prefix",
     "plain_to_broker",
     "plain_to_link",
+    "publish_bytes",
     "to_broker",
     "to_link",
 ]
@@ -217,6 +218,15 @@ def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: flo
     """The PUBLISH for a broker that speaks `level`; 3.1.1 has no place for properties."""
     block = _countdown(message, now_s) + message.properties if level == 5 else None
     return _publish(0x30 | qos << 1 | message.retain, message, packet_id if qos else 0, block)
+
+
+def publish_bytes(message: Message) -> int:
+    """How long the PUBLISH is with which a client would send `message`."""
+    block = len(message.properties) + (5 if message.expiry_s is not None else 0)
+    body = 2 + len(message.topic) + (2 if message.qos else 0) + len(message.payload)
+    if block:
+        body += len(_length(block)) + block
+    return 1 + len(_length(body)) + body
 
 
 def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:

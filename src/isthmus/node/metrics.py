@@ -97,6 +97,7 @@ FABRIC_COUNTER_HELP = {
     "retained_postponed": "Retained messages without room, left for the next comparison.",
     "retained_synchronised": "Retained messages learned from a neighbour that joined.",
     "set_aside": "Messages from links that the broker does not take, kept for inspection.",
+    "too_large": "Messages longer than a neighbor takes, and therefore not sent to it.",
     "wills_sent": "Wills sent to neighbours.",
 }
 
