@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from itertools import pairwise
 
 import pytest
 from benchmarks.bench_closed_loop import IDS, Publisher
@@ -17,7 +18,7 @@ def publishes(sock: socket.socket) -> list[Publish]:
     data = sock.recv(1 << 20)
     offsets = scan(data)
     found = []
-    for start, stop in zip(offsets, offsets[1:], strict=False):
+    for start, stop in pairwise(offsets):
         packet = decode(data[start:stop], 4)
         assert isinstance(packet, Publish)
         found.append(packet)
