@@ -118,6 +118,8 @@ class RetainedStore:
         self._changed: dict[bytes, None] = {}
         self._not_stored = self._bodies_left_out = self._tombstones_dropped = 0
         self._refused_as_future = self._clock_set_back = 0
+        self.refused: Version | None = None
+        """The last version that was too far in the future; whoever tells people takes it out."""
 
     # ---- the clock ----
 
@@ -130,6 +132,7 @@ class RetainedStore:
         """Let the clock run ahead of `version`; False if that is too far in the future."""
         if version.wall_ms > now_ms + self.limits.max_ahead_ms:
             self._refused_as_future += 1
+            self.refused = version
             return False
         last = self._last
         if (version.wall_ms, version.counter) > (last.wall_ms, last.counter):

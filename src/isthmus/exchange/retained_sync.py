@@ -51,6 +51,7 @@ class _Kind(IntEnum):
     VERSIONS = 5
     MESSAGES = 6
     ACK = 7
+    ASK_DIGEST = 8
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class RetainedSync:
         """`first` numbers the comparisons; after a restart it should be another."""
         self._store = store
         self._chunk_bytes = chunk_bytes
-        self._digest_due = False
+        self._digest_due = self._digest_to_ask = False
         self._comparison = first
         self._unanswered = 0
         # Ordered sets.
@@ -111,8 +112,12 @@ class RetainedSync:
         self._leaves_to_push: dict[int, None] = {}
         self._topics_to_push: dict[bytes, None] = {}
 
-    def start(self) -> None:
-        """The link stands (again), or it is time to compare anew: both ends call it."""
+    def start(self, *, alone: bool = False) -> None:
+        """The link stands (again), or it is time to compare anew: both ends call it.
+
+        If this end does so `alone`, it asks the other one for its DIGEST (ASK_DIGEST).
+        """
+        self._digest_to_ask = alone
         self._comparison = (self._comparison + 1) & 0xFFFF_FFFF
         self._unanswered = 0
         for pending in (
@@ -143,6 +148,7 @@ class RetainedSync:
         """Whether `next_payload` has something to say."""
         return bool(
             self._digest_due
+            or self._digest_to_ask
             or self._leaves_to_ask
             or self._leaves_to_tell
             or self._versions_to_ask
@@ -173,6 +179,9 @@ class RetainedSync:
             self._store.sweep(now_ms)
             digests = self._store.branch_digests()
             return _Kind.DIGEST, b"".join(digest.to_bytes(8) for digest in digests)
+        if self._digest_to_ask:
+            self._digest_to_ask = False
+            return _Kind.ASK_DIGEST, b""
         if self._leaves_to_ask:
             return _Kind.ASK_LEAVES, bytes(_take_some(self._leaves_to_ask, 256))
         if self._leaves_to_tell:
@@ -220,6 +229,9 @@ class RetainedSync:
         match kind:
             case _Kind.DIGEST:
                 self._compare_branches(reader)
+            case _Kind.ASK_DIGEST:
+                reader.finish()
+                self._digest_due = True
             case _Kind.ASK_LEAVES:
                 self._leaves_to_tell.update(dict.fromkeys(_ascending(reader.rest())))
             case _Kind.LEAVES:

@@ -39,6 +39,8 @@ ANSWER_S: Final = 10.0
 """How long an answer is waited for; then the comparison begins anew."""
 DROPPED_S: Final = 5.0
 """How often is looked whether a link has dropped something; then the stores are compared anew."""
+TELL_AGAIN_S: Final = 300.0
+CLOCK_SET_MS: Final = 60_000
 MAX_WAITING_BYTES: Final = 1 << 20
 MAX_INBOX: Final = 8 * WINDOW
 
@@ -87,6 +89,8 @@ class Retention:
         self._compared: dict[Link, _Compared] = {}
         self._timers = Timers(host, self._timer_fired)
         self._loaded = False
+        self._tell_again_s = 0.0
+        self._offset_ms = host.wall_ms() - int(host.now() * 1000)
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""
@@ -140,6 +144,7 @@ class Retention:
         )
         if self.store.offer(retained, self._host.wall_ms()):
             return message
+        self._tell_of_clocks()
         return Message(
             message.topic,
             message.payload,
@@ -151,6 +156,21 @@ class Retention:
             number=message.number,
             arrived_s=message.arrived_s,
         )
+
+    def _tell_of_clocks(self) -> None:
+        """Say that a clock is wrong, here or there, if a version was refused for that."""
+        refused, self.store.refused = self.store.refused, None
+        if refused is None:
+            return
+        self._counters["retained_from_future"] += 1
+        if self._host.now() >= self._tell_again_s:
+            self._tell_again_s = self._host.now() + TELL_AGAIN_S
+            self._host.log(
+                "error",
+                "a clock is wrong: a retained message is from the future and not kept as retained",
+                published_at=refused.origin,
+                ahead_s=(refused.wall_ms - self._host.wall_ms()) // 1000,
+            )
 
     # ---- comparing -----------------------------------------------------------------------
 
@@ -168,8 +188,8 @@ class Retention:
         for kind in ("say", "hear", "answer"):
             self._timers.cancel_timer((kind, link))
 
-    def _compare(self, link: Link, compared: _Compared) -> None:
-        compared.sync.start()
+    def _compare(self, link: Link, compared: _Compared, *, alone: bool = False) -> None:
+        compared.sync.start(alone=alone)
         compared.dropped = link.dropped
         self._say(link)
 
@@ -198,6 +218,7 @@ class Retention:
             try:
                 for retained, unknown in sync.receive(payload, self._host.wall_ms()):
                     self._news(retained, link, unknown=unknown)
+                self._tell_of_clocks()
             except RemoteProtocolError as error:
                 compared.inbox.clear()
                 self._owner.retained_trouble(link, error)
@@ -272,6 +293,7 @@ class Retention:
             case ("answer", Link() as link):
                 self._not_answered(link)
             case "dropped":
+                self._look_at_the_clock()
                 self._compare_where_dropped()
                 self._timers.set_timer(DROPPED_S, "dropped")
             case "resync":
@@ -283,11 +305,19 @@ class Retention:
         """What was said was lost with a connection, or is not understood."""
         compared = self._compared.get(link)
         if compared is not None and compared.sync.awaits_answer:
-            self._compare(link, compared)
+            self._compare(link, compared, alone=True)
+
+    def _look_at_the_clock(self) -> None:
+        """If it has been set, what clocks kept apart can come together."""
+        offset_ms = self._host.wall_ms() - int(self._host.now() * 1000)
+        if abs(offset_ms - self._offset_ms) > CLOCK_SET_MS:
+            for link, compared in self._compared.items():
+                self._compare(link, compared, alone=True)
+        self._offset_ms = offset_ms
 
     def _compare_where_dropped(self) -> None:
         """A retained message at QoS 0 may be among what a full link has dropped."""
         for link, compared in self._compared.items():
             down = link.status is LinkStatus.DOWN
             if link.dropped != compared.dropped and not down and not compared.sync.has_more:
-                self._compare(link, compared)
+                self._compare(link, compared, alone=True)

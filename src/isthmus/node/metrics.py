@@ -93,6 +93,7 @@ FABRIC_COUNTER_HELP = {
     "rerouted": "Messages that a neighbor had not acknowledged and that went another way.",
     "retain_unavailable": "Retained messages for a broker that keeps none.",
     "retained_known": "Retained messages that came again or were out of date.",
+    "retained_from_future": "Retained messages that a wrong clock put too far ahead.",
     "retained_given_again": "Retained messages that the broker was asked for and did not have.",
     "retained_postponed": "Retained messages without room, left for the next comparison.",
     "retained_synchronised": "Retained messages learned from a neighbour that joined.",

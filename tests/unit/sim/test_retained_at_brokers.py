@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.exchange.links import LinkSettings
 from isthmus.sim import SimFabric
 from isthmus.sim.invariants import check_retained
 from isthmus.sim.node import SimNode
@@ -154,6 +155,21 @@ def test_a_node_without_memory_repeats_nothing_as_live() -> None:
     assert retained(b) == retained(a)
 
 
+def test_what_a_full_link_dropped_is_made_up_for() -> None:
+    """A retained message at QoS 0 that did not fit is not left to the next outage."""
+    fabric = SimFabric(seed=5, algorithm="sf", link=LinkSettings(queue_bytes=20_000))
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, bytes_per_s=200_000)
+    publisher = a.client("p")
+    fabric.settle()
+    for number in range(300):
+        publisher.publish(f"r/{number}", bytes(500), qos=0, retain=True)
+    fabric.run(20.0)
+    assert sum(link.dropped for link in a.exchange.links) > 0
+    check_retained(fabric)
+    assert len(retained(b)) == 300
+
+
 def test_what_a_comparison_brings_goes_on_to_the_neighbors_behind() -> None:
     fabric = SimFabric(seed=3, algorithm="sf")
     a, b, c = (fabric.node(name) for name in "abc")
@@ -175,17 +191,53 @@ def test_what_a_comparison_brings_goes_on_to_the_neighbors_behind() -> None:
 # ---- clocks ----
 
 
-@pytest.mark.parametrize("ahead_ms", [-600_000, 600_000])
-def test_a_wrong_clock_does_not_keep_retained_messages_apart(ahead_ms: int) -> None:
-    """One of three nodes is wrong by minutes or years; whoever publishes last wins everywhere."""
+def around_a_wrong_clock(ahead_ms: int) -> tuple[SimFabric, SimNode, SimNode, SimNode]:
     fabric = SimFabric(seed=4, algorithm="sf")
     a, wrong, c = fabric.node("a"), fabric.node("b", clock_ahead_ms=ahead_ms), fabric.node("c")
     fabric.link(a, wrong)
     fabric.link(wrong, c)
     fabric.settle()
-    for turn, node in enumerate((a, wrong, c, wrong, a, c)):
-        publisher = node.client(f"p{turn}")
+    return fabric, a, wrong, c
+
+
+def publish_in_turn(fabric: SimFabric, nodes: list[SimNode], topic: str) -> None:
+    for turn, node in enumerate(nodes):
+        publisher = node.client(f"{node.name}-{fabric.now_s}")
         fabric.settle()
-        publisher.publish("r/t", b"%d" % turn, qos=1, retain=True)
+        publisher.publish(topic, b"%s-%d" % (node.name.encode(), turn), qos=1, retain=True)
         fabric.settle()
-        assert [retained(each)["r/t"] for each in (a, wrong, c)] == [b"%d" % turn] * 3
+
+
+@pytest.mark.parametrize("ahead_ms", [-600_000, 600_000])
+def test_a_clock_that_is_wrong_by_minutes_does_not_matter(ahead_ms: int) -> None:
+    """Whoever publishes last wins everywhere: versions run ahead of all that was seen."""
+    fabric, a, wrong, c = around_a_wrong_clock(ahead_ms)
+    publish_in_turn(fabric, [a, wrong, c, wrong, a, c], "r/t")
+    assert [retained(each)["r/t"] for each in (a, wrong, c)] == [b"c-5"] * 3
+
+
+@pytest.mark.parametrize("ahead_ms", [-20 * YEAR_MS, -2 * 3_600_000, 2 * 3_600_000, 20 * YEAR_MS])
+def test_a_clock_that_is_wrong_by_years_harms_only_its_own_node(ahead_ms: int) -> None:
+    """And only as long as it is wrong."""
+    fabric, a, wrong, c = around_a_wrong_clock(ahead_ms)
+    watchers = [node.client(f"watcher-{node.name}") for node in (a, wrong, c)]
+    for watcher in watchers:
+        watcher.subscribe("r/#", qos=1)
+    fabric.settle()
+    publish_in_turn(fabric, [wrong, a, c, wrong, a, c], "r/t")
+    # The others agree although the wrong one stands between them, and live everybody gets all.
+    assert retained(a)["r/t"] == retained(c)["r/t"] == b"c-5"
+    for watcher in watchers:
+        assert len(watcher.payloads()) == 6
+    # Nobody's clock was dragged along.
+    for node in (a, c):
+        stamp = node.exchange.retention.store.stamp(node.exchange.host.wall_ms())
+        assert abs(stamp.wall_ms - node.exchange.host.wall_ms()) <= 3_600_000
+    refused = sum(n.exchange.counters["retained_from_future"] for n in (a, wrong, c))
+    assert refused > 0
+    wrong.clock_ahead_ms = 0
+    fabric.run(20.0)
+    fabric.settle()
+    check_retained(fabric)
+    publish_in_turn(fabric, [a, wrong, c, wrong], "r/t")
+    assert [retained(each)["r/t"] for each in (a, wrong, c)] == [b"b-3"] * 3
