@@ -9,9 +9,10 @@ import pytest
 
 from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
-from isthmus.exchange.retained import RetainedLimits, RetainedStore
-from isthmus.exchange.retained_sync import RetainedSync
-from isthmus.exchange.retained_values import Retained, Version
+from isthmus.exchange import retained, retained_sync
+from isthmus.exchange.retained import SLICE, RetainedLimits, RetainedStore
+from isthmus.exchange.retained_sync import CHUNK_BYTES, RetainedSync
+from isthmus.exchange.retained_values import Retained, Version, leaf_of
 
 NOW = 1_760_000_000_000
 HOUR = 3_600_000
@@ -522,6 +523,47 @@ def test_a_malformed_message_changes_nothing(old: bytes, new: bytes, problem: st
     with pytest.raises(RemoteProtocolError, match=problem):
         RetainedSync(store).receive(good + good[6:].replace(old, new), NOW)
     assert len(store) == 0
+
+
+def test_no_step_of_a_comparison_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with many topics in one leaf: no payload, slice of the journal or sweep has many."""
+
+    def crowded(topic: bytes) -> int:
+        return 7 if topic.startswith(b"crowd/") else leaf_of(topic)
+
+    monkeypatch.setattr(retained, "leaf_of", crowded)
+    monkeypatch.setattr(retained_sync, "leaf_of", crowded)
+    crowd = [b"crowd/%d" % number for number in range(3000)]
+    left, right = RetainedStore("a", journal=True), RetainedStore("b", journal=True)
+    for topic in [b"t/%d" % number for number in range(5000)] + crowd:
+        left.record_local(topic, b"x", expiry_s=60, now_ms=NOW)
+    right.record_local(crowd[0], b"newer", now_ms=NOW + 1)
+    ends = (RetainedSync(left), RetainedSync(right))
+    ends[0].start()
+    ends[1].start()
+    while ends[0].has_more or ends[1].has_more:
+        for speaker, listener in (ends, ends[::-1]):
+            payload = speaker.next_payload(NOW + 1)
+            if payload is not None:
+                assert len(payload) <= CHUNK_BYTES + 6
+                assert len(listener.receive(payload, NOW + 1)) <= SLICE
+                steps = 0
+                while listener.has_to_compare:
+                    listener.compare_more()
+                    steps += 1
+                assert steps <= 3000 // SLICE + 1
+    assert left.branch_digests() == right.branch_digests()
+    for store in (left, right):
+        journal = b"".join(store.snapshot())
+        assert len(kept_records.read(journal).records) == 8001
+        for piece in [*store.snapshot(), *iter(store.drain, b"")]:
+            assert piece.count(b"\xf5\xa7") <= SLICE + 1
+        pauses = list(RetainedStore("z").loading(journal, NOW))
+        assert len(pauses) >= 8000 // SLICE
+        sweeps = 1
+        while store.sweep(NOW + 120_000):
+            sweeps += 1
+        assert sweeps >= 8000 // SLICE
 
 
 # ---- the journal ----

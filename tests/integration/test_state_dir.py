@@ -1,0 +1,202 @@
+"""A real node and its state_dir: a disk that is full or read-only, damage, two nodes in one folder.
+
+The disk is a small tmpfs, which only root can mount; elsewhere those tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import require_broker
+from fabrics import FabricClient
+from isthmus.brokers import create
+from isthmus.brokers.base import Broker
+from isthmus.cooperation import kept_records
+from nodes import NodeProcess
+from waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    require_broker("mosquitto")
+    with create("mosquitto", persistence=True) as running:
+        yield running
+
+
+@pytest.fixture
+def node(tmp_path: Path, broker: Broker) -> Iterator[NodeProcess]:
+    made = NodeProcess(
+        tmp_path,
+        f"mqtt://127.0.0.1:{broker.port}",
+        id="a",
+        node={"state_dir": tmp_path / "state"},
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """1 MiB in place of the state_dir."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a tmpfs")
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def readiness(node: NodeProcess) -> str:
+    try:
+        return node.get("/readyz")
+    except urllib.error.HTTPError as error:
+        text: str = error.read().decode()
+        return text
+
+
+def persistent(node: NodeProcess, client_id: str, topic_filter: str) -> None:
+    with FabricClient(node.port, 4) as client:
+        client.connect(client_id, clean_start=False)
+        client.subscribe(topic_filter, qos=1)
+
+
+def filters(node: NodeProcess) -> int:
+    count: int = node.fabric()["algorithm"]["local"]["filters"]
+    return count
+
+
+def kept_clients(folder: Path) -> set[str]:
+    path = folder / "algorithm.state"
+    if not path.exists():
+        return set()
+    return {json.loads(record)["id"] for record in kept_records.read(path.read_bytes()).records}
+
+
+def until_kept(node: NodeProcess, folder: Path, *clients: str) -> None:
+    node.wait_until(lambda: kept_clients(folder) >= set(clients))
+
+
+def fill(path: Path) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        while True:
+            os.write(file, bytes(4096))
+    except OSError:
+        pass  # that is what it is for
+    finally:
+        os.close(file)
+
+
+def tell_of_disk(log: str) -> list[str]:
+    return [line for line in log.splitlines() if "state cannot be kept" in line]
+
+
+def test_a_full_disk_is_told_and_recovered_from(node: NodeProcess, small_disk: Path) -> None:
+    node.start()
+    persistent(node, "before", "before/#")
+    until_kept(node, small_disk, "before")
+    filler = small_disk / "filler"
+    fill(filler)
+    persistent(node, "meanwhile", "meanwhile/#")
+    with FabricClient(node.port) as client:
+        client.connect()
+        for number in range(100):
+            client.publish(f"r/{number}", bytes(1000), 1, retain=True)
+    node.wait_until(lambda: "No space left on device" in readiness(node))
+    metrics = node.get("/metrics")
+    assert "isthmus_state_faulty 1.0" in metrics
+    assert "isthmus_ready 0.0" in metrics
+    assert kept_clients(small_disk) == {"before"}
+    filler.unlink()
+    node.wait_until(lambda: readiness(node) == "ready\n")
+    until_kept(node, small_disk, "before", "meanwhile")
+    log = node.log()
+    assert len(tell_of_disk(log)) == 1
+    assert "Traceback" not in log
+    assert "toml" not in log
+    node.kill()
+    node.start()
+    assert node.fabric()["retained"]["topics"] == 100
+    assert filters(node) >= 2
+
+
+def test_a_read_only_disk_is_told_and_recovered_from(node: NodeProcess, small_disk: Path) -> None:
+    def remount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
+
+    remount("ro")
+    node.start(ready=False)
+    node.wait_until(lambda: "Read-only file system" in readiness(node))
+    persistent(node, "meanwhile", "meanwhile/#")
+    remount("rw")
+    node.wait_until(lambda: readiness(node) == "ready\n")
+    until_kept(node, small_disk, "meanwhile")
+    assert "Traceback" not in node.log()
+    assert len(tell_of_disk(node.log())) == 1
+
+
+def test_a_second_node_in_the_same_folder_says_whose_it_is(
+    node: NodeProcess, tmp_path: Path, broker: Broker
+) -> None:
+    node.start()
+    (tmp_path / "other").mkdir()
+    second = NodeProcess(
+        tmp_path / "other",
+        f"mqtt://127.0.0.1:{broker.port}",
+        id="a",
+        node={"state_dir": tmp_path / "state"},
+    )
+    second.launch()
+    assert second.process is not None
+    assert second.process.wait(20) == 1
+    assert f"in use by node a, process {node.pid}" in second.log()
+    assert "Traceback" not in second.log()
+    node.stop()
+    third = NodeProcess(
+        tmp_path / "other",
+        f"mqtt://127.0.0.1:{broker.port}",
+        id="b",
+        node={"state_dir": tmp_path / "state"},
+    )
+    third.launch()
+    assert third.process is not None
+    assert third.process.wait(20) == 1
+    assert "belongs to node 'a', not 'b'" in third.log()
+    node.start()  # its own is not refused
+
+
+def test_a_damaged_file_costs_one_client_and_not_the_start(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    node.start()
+    names = [f"client-{number}" for number in range(8)]
+    for name in names:
+        persistent(node, name, f"{name}/#")
+    with FabricClient(node.port) as client:
+        client.connect()
+        client.publish("r/1", b"kept", 1, retain=True)
+    state = tmp_path / "state"
+    until_kept(node, state, *names)
+    node.stop()
+    for path in state.glob("*.state"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0x20
+        path.write_bytes(data)
+    node.start()
+    assert filters(node) == 7
+    assert (state / "algorithm.damaged").exists()
+    told = [line for line in node.log().splitlines() if "kept state is damaged" in line]
+    assert any("algorithm.state" in line and "offset=" in line for line in told)
+    assert "Traceback" not in node.log()
+    wait_for(lambda: readiness(node) == "ready\n", 10, "the node to be ready")
