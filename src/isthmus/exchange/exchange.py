@@ -142,6 +142,7 @@ class Exchange:
         self.algorithm.on_node_stop()
         self.status_name = NodeStatus.STOPPED
         self.links.stop()
+        self.traffic.stop()
         self.recovery.stop()
         self.retention.stop()
         self._timers.cancel_all()

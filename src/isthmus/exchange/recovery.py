@@ -13,12 +13,12 @@ them; for every other neighbor that is awaited they wait here:
        │ └──wants a topic already──▶ what waits on that topic is sent
        └──not back in time, too much waits, stands by, removed──▶ given up, counted
 
-What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]), before anything that
-comes later.  It is unacknowledged to the neighbor it came from, so that nothing is lost if this
-node crashes again; but only the latest `MAX_UNSAFE` messages, as a neighbor that leaves more of a
-lane unacknowledged stops that lane for everybody.  What is older is acknowledged, and is in this
-node's memory alone.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor
-is given up, as one is whose link is down.
+What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]) and in slices; what
+comes later on a topic waits behind what is left of it.  It is unacknowledged to the neighbor it
+came from, so that nothing is lost if this node crashes again; but only the latest `MAX_UNSAFE`
+messages, as a neighbor that leaves more of a lane unacknowledged stops that lane for everybody.
+What is older is acknowledged, and is in this node's memory alone.  What waits for one neighbor is
+bounded by `queue_bytes`; beyond, the neighbor is given up, as one is whose link is down.
 
 A node that is stopped in order says goodbye; neighbors keep it all the same if they know from its
 hello that it has a `state_dir`.
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
 from typing import Protocol
 
 from isthmus.exchange.host import Cancellable, Host
@@ -45,8 +44,8 @@ MAX_UNSAFE = WINDOW // 2
 class RecoveryOwner(Protocol):
     """Who is told."""
 
-    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
-        """`neighbor` has told all that it wants."""
+    def neighbor_back(self, awaited: Awaited) -> None:
+        """The neighbor has told all that it wants; to be followed by `Recovery.settled`."""
         ...
 
     def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
@@ -84,16 +83,25 @@ class Awaited:
                 self.bytes -= cost - oldest.cost
                 done()
 
-    def topics(self) -> Iterable[bytes]:
+    def waits_on(self, topic: bytes) -> bool:
+        return topic in self._topics
+
+    def topics(self) -> list[bytes]:
         return list(self._topics)
 
-    def take(self, topic: bytes) -> list[Outgoing]:
-        """What waits on `topic`, in order; it does not any more."""
-        entries = self._topics.pop(topic, [])
-        return [self._taken(entry) for entry in entries]
+    def take(self, topic: bytes, most: int) -> list[Outgoing]:
+        """The first that wait on `topic`; they do not any more."""
+        entries = self._topics.get(topic, [])
+        taken = entries[:most]
+        del entries[:most]
+        if not entries:
+            self._topics.pop(topic, None)
+        return [self._taken(entry) for entry in taken]
 
     def take_all(self) -> list[Outgoing]:
-        return [entry for topic in self.topics() for entry in self.take(topic)]
+        taken = [self._taken(entry) for entries in self._topics.values() for entry in entries]
+        self._topics.clear()
+        return taken
 
     def _taken(self, entry: Outgoing) -> Outgoing:
         """The one in `_unsafe` is a shell from now on: nobody calls its `done` but the taker."""
@@ -119,10 +127,12 @@ class Recovery:
         self._joined: set[str] = set()
         """Those that are neighbors in this life."""
         self.awaited: dict[str, Awaited] = {}
+        self.back: dict[str, Awaited] = {}
+        """Those that have told all, and are being sent what waits."""
 
     @property
     def active(self) -> bool:
-        return bool(self.awaited)
+        return bool(self.awaited or self.back)
 
     def awaits_others(self, neighbor: str) -> bool:
         """Whether anybody but `neighbor` is awaited."""
@@ -130,7 +140,7 @@ class Recovery:
 
     def only_here(self) -> int:
         """How many messages wait that nobody before this node has any more."""
-        return sum(awaited.only_here() for awaited in self.awaited.values())
+        return sum(each.only_here() for each in (*self.awaited.values(), *self.back.values()))
 
     def start(self) -> None:
         kept = self._host.load_state("neighbors")
@@ -176,6 +186,8 @@ class Recovery:
         if neighbor in self._neighbors - self._joined:
             self._neighbors.discard(neighbor)
             self._save()
+        if rest := self.back.pop(neighbor, None):
+            self._owner.neighbor_missed(neighbor, rest.take_all())
         if awaited := self._no_longer(neighbor):
             self._owner.neighbor_missed(neighbor, awaited.take_all())
             self._owner.awaits_changed()
@@ -183,8 +195,14 @@ class Recovery:
     def ready(self, neighbor: str) -> None:
         """`neighbor` is back and has told what it wants."""
         if awaited := self._no_longer(neighbor):
-            self._owner.neighbor_back(neighbor, awaited.take_all())
+            self.back[neighbor] = awaited
+            self._owner.neighbor_back(awaited)
             self._owner.awaits_changed()
+
+    def settled(self, awaited: Awaited) -> None:
+        """Nothing waits for `awaited` any more."""
+        if self.back.get(awaited.name) is awaited:
+            del self.back[awaited.name]
 
     def _time_is_over(self, neighbor: str) -> None:
         self._host.log("warning", "not back", neighbor=neighbor)

@@ -16,8 +16,8 @@ that have not had it.  Unless the neighbor is reached over one of them it is cou
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
@@ -40,7 +40,10 @@ LEAST_HOPS = 64
 DOUBT_S = 10.0
 LET_GO_S = 10.0
 """When those that wait for each other in a ring that is being cut stop doing so."""
-LOOK_S = 0.2
+LOOK_S = 0.05
+STEP = 100
+STEPS = 10
+"""What is done for many messages is done for so many times `STEP` of them in a turn."""
 MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
 
@@ -48,6 +51,7 @@ Hold = Callable[[], Callable[[], None]]
 """Stops reading from a client; what it returns lets it go on."""
 
 
+_OVER = object()
 _Arrived = tuple[Link, bytes, Message, Callable[[], None] | None, float]
 """A numbered message from a neighbor, its packet, its acknowledgement, and how long to doubt it."""
 
@@ -88,6 +92,7 @@ class Traffic:
         self._doubted: set[tuple[str, str]] = set()
         """Neighbors and origins of which it was told."""
         self._looking = False
+        self._tasks: deque[Iterator[None]] = deque()
         self._in_hand: dict[tuple[str, str], _InHand] = {}
         self._numbers = 0
         self.stopping = False
@@ -332,13 +337,20 @@ class Traffic:
 
     # ---- neighbors that are awaited ------------------------------------------------------
 
-    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
+    def neighbor_back(self, awaited: Awaited) -> None:
         """It has told all that it wants: the rest was not for it."""
-        for entry in waited:
-            self._send_if_wanted(neighbor, entry)
+        self._begin(self._send_rest(awaited))
+
+    def _send_rest(self, awaited: Awaited) -> Iterator[None]:
+        for topic in awaited.topics():
+            while entries := awaited.take(topic, STEP):
+                for entry in entries:
+                    self._send_if_wanted(awaited.name, entry)
+                yield
+        self.recovery.settled(awaited)
 
     def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
-        self._send_elsewhere(neighbor, waited)
+        self._begin(self._send_elsewhere(neighbor, waited))
 
     def awaits_changed(self) -> None:
         self.algorithm.on_neighbors_back()
@@ -346,15 +358,16 @@ class Traffic:
             self.host.log("info", "recovered")
 
     def _awaiting(self, message: Message, route: Route) -> list[Awaited]:
-        """Who may want `message` and is not back; what waited before it goes first."""
+        """For whom `message` waits: who may want it and is not back, or gets others before it."""
         wanting = {session.peer for session in route.neighbors}
         came_from = message.came_from.peer if message.came_from is not None else ""
-        found = []
-        for awaited in list(self.recovery.awaited.values()):
-            if awaited.name in wanting:
-                self._send_waited(awaited, message.topic)
-            elif awaited.name != came_from:
-                found.append(awaited)
+        recovery = self.recovery
+        found = [
+            each
+            for each in recovery.awaited.values()
+            if (each.waits_on(message.topic) if each.name in wanting else each.name != came_from)
+        ]
+        found += [each for each in recovery.back.values() if each.waits_on(message.topic)]
         return found
 
     def _wait_for(self, awaited: Awaited, entry: Outgoing) -> None:
@@ -371,17 +384,23 @@ class Traffic:
     def _look_through(self) -> None:
         """Routes have changed: some of those that are not all back may want what waits."""
         self._looking = False
+        self._begin(self._send_wanted())
+
+    def _send_wanted(self) -> Iterator[None]:
         for awaited in list(self.recovery.awaited.values()):
             link = self.links.links.get(awaited.name)
             if link is None or not link.active:
                 continue
             for topic in awaited.topics():
-                if link.info in self.client_routes[topic].neighbors:
-                    self._send_waited(awaited, topic)
-
-    def _send_waited(self, awaited: Awaited, topic: bytes) -> None:
-        for entry in awaited.take(topic):
-            self._send_if_wanted(awaited.name, entry)
+                while (
+                    link.info in self.client_routes[topic].neighbors
+                    and self.recovery.awaited.get(awaited.name) is awaited
+                    and (entries := awaited.take(topic, STEP))
+                ):
+                    for entry in entries:
+                        self._send_if_wanted(awaited.name, entry)
+                    yield
+                yield
 
     def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
         message = entry.message
@@ -435,10 +454,14 @@ class Traffic:
         awaiting: list[Awaited] = []
         if message.number and self.recovery.active:
             awaiting = self._awaiting(message, route)
-        count = len(route.neighbors) + len(awaiting) + route.to_local_broker
+        neighbors = route.neighbors
+        if awaiting:
+            names = {each.name for each in awaiting}
+            neighbors = tuple(each for each in neighbors if each.peer not in names)
+        count = len(neighbors) + len(awaiting) + route.to_local_broker
         part = _Join(count, done) if done else None
-        message.passed_to = route.neighbors
-        for session in route.neighbors:
+        message.passed_to = neighbors
+        for session in neighbors:
             link = self.by_session.get(session)
             if link is not None:
                 link.send(message, now_s, part)
@@ -455,35 +478,66 @@ class Traffic:
 
     def give_up(self, link: Link) -> None:
         """What the neighbor has not acknowledged goes another way, if there is one."""
-        self._send_elsewhere(link.info.peer, link.give_up())
+        self._begin(self._send_elsewhere(link.info.peer, link.give_up()))
 
-    def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> None:
+    def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
         """`neighbor` is given up, and `entries` with it, but for those that go another way."""
-        if not entries:
-            return
-        now_s = self.host.now()
-        reach = self.guard.reach().get(neighbor)
-        way = None if reach is None else reach.next_neighbor
         lost = 0
-        for entry in entries:
-            message = entry.message
-            had = (*message.passed_to, message.came_from)
-            links = [
-                link
-                for session in self._present_route(message).neighbors
-                if session not in had and (link := self.by_session.get(session)) is not None
-            ]
-            message.passed_to = (*message.passed_to, *(link.info for link in links))
-            if way is None or not any(way == each.peer for each in message.passed_to):
-                lost += 1
-            if links:
-                self.counters["rerouted"] += 1
-            part = _Join(len(links), entry.done) if entry.done is not None else None
-            for link in links:
-                link.send(message, now_s, part)
+        for begin in range(0, len(entries), STEP):
+            reach = self.guard.reach().get(neighbor)
+            way = None if reach is None else reach.next_neighbor
+            some = entries[begin : begin + STEP]
+            missed = sum(self._goes_elsewhere(entry, way) for entry in some)
+            self.counters["given_up"] += missed
+            lost += missed
+            yield
         if lost:
-            self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
+
+    def _goes_elsewhere(self, entry: Outgoing, way: str | None) -> bool:
+        """Whether the neighbor misses it: nobody has it over whom (`way`) that one is reached."""
+        message = entry.message
+        had = (*message.passed_to, message.came_from)
+        links = [
+            link
+            for session in self._present_route(message).neighbors
+            if session not in had and (link := self.by_session.get(session)) is not None
+        ]
+        if links:
+            message.passed_to = (*message.passed_to, *(link.info for link in links))
+            self.counters["rerouted"] += 1
+        part = _Join(len(links), entry.done) if entry.done is not None else None
+        for link in links:
+            link.send(message, self.host.now(), part)
+        return way is None or all(way != each.peer for each in message.passed_to)
+
+    # ---- slices --------------------------------------------------------------------------
+
+    def _begin(self, task: Iterator[None]) -> None:
+        """Do `task` in slices, the first of them at once."""
+        self._tasks.append(task)
+        if len(self._tasks) == 1:
+            self._work()
+
+    def _work(self) -> None:
+        try:
+            for _ in range(STEPS):
+                if next(self._tasks[0], _OVER) is _OVER:
+                    self._tasks.popleft()
+                    if not self._tasks:
+                        return
+        finally:
+            if self._tasks:
+                self.host.call_later(0.0, self._work)
+
+    def stop(self) -> None:
+        """What waits here, and nobody before this node has, is lost."""
+        while self._tasks:
+            for _ in self._tasks.popleft():
+                pass
+        if lost := self.recovery.only_here():
+            self.counters["given_up"] += lost
+            self.host.log("warning", "messages given up", cause="stopped", messages=lost)
 
     @staticmethod
     def send(link: Link, lane: int, data: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Outgoing
 from isthmus.exchange.message import Message
-from isthmus.exchange.recovery import MAX_UNSAFE, RECOVERY_S, Recovery
+from isthmus.exchange.recovery import MAX_UNSAFE, RECOVERY_S, Awaited, Recovery
 
 
 class FakeTimer:
@@ -50,12 +50,15 @@ class FakeHost:
 
 
 class Owner:
+    recovery: Recovery
+
     def __init__(self) -> None:
         self.events: list[str] = []
         self.waited: dict[str, list[bytes]] = {}
 
-    def neighbor_back(self, neighbor: str, waited: list[Outgoing]) -> None:
-        self._over(f"back {neighbor}", neighbor, waited)
+    def neighbor_back(self, awaited: Awaited) -> None:
+        self._over(f"back {awaited.name}", awaited.name, awaited.take_all())
+        self.recovery.settled(awaited)
 
     def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
         self._over(f"missed {neighbor}", neighbor, waited)
@@ -73,6 +76,7 @@ class Owner:
 def recovery(host: FakeHost, hold_s: float = 60.0) -> tuple[Recovery, Owner]:
     owner = Owner()
     made = Recovery(cast("Host", host), owner, hold_s=hold_s)
+    owner.recovery = made
     made.start()
     return made, owner
 
@@ -134,7 +138,7 @@ def test_what_waits_is_taken_in_order_and_counted() -> None:
         awaited.wait(entry(number, topic=b"t" if number % 2 else b"u"))
     assert awaited.bytes == sum(entry(number).message.cost for number in range(4))
     assert made.only_here() == 4
-    assert [each.message.payload for each in awaited.take(b"t")] == [b"1", b"3"]
+    assert [each.message.payload for each in awaited.take(b"t", 9)] == [b"1", b"3"]
     assert made.only_here() == 2
     made.ready("a")
     assert owner.waited == {"a": [b"0", b"2"]}
