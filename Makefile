@@ -10,7 +10,7 @@ export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-closed-loop \
-	bench-fabric bench-load bench-pipeline fuzz fuzz-node soak lock clean
+	bench-fabric bench-load bench-pipeline fuzz fuzz-node kill soak lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -78,6 +78,10 @@ bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
 	$(BIN)/python -m isthmus.sim.figures
+
+kill: test-deps  ## nodes and brokers of a running fabric are killed; the table of the guarantees
+	KILL_RECORD=docs/explanation/kill.json $(BIN)/pytest -q -m slow tests/e2e/test_kill.py
+	PYTHONPATH=tests $(BIN)/python -m e2e.kill_table
 
 fuzz: .venv/.dev  ## the packet decoder; INPUTS=2000000 by default
 	$(BIN)/python tests/fuzz/fuzz_decoder.py --inputs $(or $(INPUTS),2000000)

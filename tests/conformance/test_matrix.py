@@ -17,7 +17,6 @@ from .observation import Observation
 from .stage import Address
 
 DIRECT, NODE = Address(1), Address(2)
-ALL = [cell for cell in all_cells() if cell.broker == "mosquitto"]
 
 SEEN = {
     "usual": Observation({"messages": ("1", "2")}, ({"messages": ("1", "2")},)),
@@ -27,12 +26,15 @@ SEEN = {
 }
 
 
-def judged(direct: Iterable[str], node: Iterable[str], count: int = 1) -> list[Outcome]:
+def judged(
+    direct: Iterable[str], node: Iterable[str], count: int = 1, broker: str = "mosquitto"
+) -> list[Outcome]:
     """Outcomes of `count` cells of which each sees this, and from then on the usual."""
     lock = Lock()
+    cells = [cell for cell in all_cells() if cell.broker == broker][:count]
     sides = {
         (cell, address): chain(words, repeat("usual"))
-        for cell in ALL[:count]
+        for cell in cells
         for address, words in ((DIRECT, [*direct]), (NODE, [*node]))
     }
 
@@ -41,8 +43,8 @@ def judged(direct: Iterable[str], node: Iterable[str], count: int = 1) -> list[O
             return SEEN[next(sides[cell, address])]
 
     site = Site(DIRECT, NODE)
-    outcomes = run_cells("mosquitto", ALL[:count], lambda: nullcontext(site), observing)
-    return [outcomes[cell] for cell in ALL[:count]]
+    outcomes = run_cells(broker, cells, lambda: nullcontext(site), observing)
+    return [outcomes[cell] for cell in cells]
 
 
 def test_where_both_see_the_same_one_run_is_enough() -> None:
@@ -81,6 +83,14 @@ def test_a_fault_that_shows_only_where_the_broker_varies_is_found() -> None:
     (outcome,) = judged(["seldom"], ["usual", *["wrong", "seldom"] * (AGAIN // 2)])
     assert not outcome.agrees
     assert len(outcome.unexplained) == AGAIN // 2
+
+
+def test_a_broker_that_mixes_clients_up_is_judged_when_fresh() -> None:
+    (outcome,) = judged([], ["wrong"], broker="moquette")
+    assert outcome.agrees
+    assert (len(outcome.direct_runs), len(outcome.node_runs)) == (1 + AGAIN, AGAIN)
+    (outcome,) = judged([], ["wrong", "usual", "wrong"], broker="moquette")
+    assert not outcome.agrees
 
 
 def test_looking_for_variants_ends() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from e2e.kill_table import RECORD, with_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
@@ -44,3 +47,12 @@ def test_every_row_names_a_test() -> None:
 def test_every_test_that_is_named_exists() -> None:
     named = set(NAME.findall(PAGE.read_text()))
     assert named - all_tests() == set()
+
+
+def test_the_table_of_kills_is_that_of_the_record() -> None:
+    page = PAGE.read_text()
+    record = json.loads(RECORD.read_text())
+    assert page == with_table(page, record), (
+        "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
+    )
+    assert f"Commit {record['commit']}" in page
