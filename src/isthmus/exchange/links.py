@@ -579,14 +579,21 @@ class Links:
         if name in self._probes:
             self.host.call_later(0.0, lambda: self._probe_over(name))
         if not self._stopped:
-            self._holds[name] = self.host.call_later(
-                self.settings.hold_s, lambda: self._hold_over(name)
-            )
+            self._hold(name, self.settings.hold_s)
 
     def _hold_over(self, name: str) -> None:
         self._holds.pop(name, None)
-        if link := self.links.get(name):
+        link = self.links.get(name)
+        if link is None:
+            return
+        if any(link.connections):
+            # It is coming back: some of its lanes are here, the others are being opened.
+            self._hold(name, self.settings.greeting_s)
+        else:
             self.let_go(link, "did not come back")
+
+    def _hold(self, name: str, seconds: float) -> None:
+        self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
 
     def let_go(self, link: Link, cause: str) -> None:
         """The neighbour is no longer one, until it is linked again."""

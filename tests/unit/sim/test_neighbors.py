@@ -18,6 +18,7 @@ from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.network import Wire
 from isthmus.sim.node import SimNode
 
 LAST = 2**53 - 1
@@ -233,3 +234,19 @@ def test_a_neighbor_that_announces_too_many_nodes_is_cut_off_alone() -> None:
     fabric.run(0.5)
     assert b.exchange.links.refusals["protocol-error"] >= 1
     assert {"a", "c"} <= fabric.active_links()["b"]
+
+
+@pytest.mark.parametrize("seed", [3, 7, 8])
+def test_a_neighbor_whose_lanes_are_being_opened_is_not_let_go(seed: int) -> None:
+    """b dials, then a does, and opening two lanes takes longer than `hold_s`."""
+    settings = LinkSettings(hold_s=1.0, sessions=2)
+    fabric = SimFabric(seed=seed, link=settings, wire=Wire(delay_s=0.3))
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(b, a)
+    fabric.run(10.0)
+    fabric.link(a, b)
+    fabric.run(15.0)
+    assert fabric.active_links() == {"a": {"b"}, "b": {"a"}}
+    up_since_s = a.exchange.links.links["b"].up_since_s
+    fabric.run(10.0)
+    assert a.exchange.links.links["b"].up_since_s == up_since_s
