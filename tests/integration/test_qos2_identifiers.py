@@ -15,6 +15,7 @@ from fabrics import FabricClient, NodeFabric
 from isthmus.brokers.mosquitto import Mosquitto
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import ConnAck, Connect, PubAck, PubComp, Publish, PubRec, PubRel
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 from nodes import NodeProcess, free_port
 from raw import RawClient
@@ -118,10 +119,15 @@ def test_a_session_that_is_gone_does_not_hide_new_messages(
     assert payloads(fabric, subscriber) == [b"0", b"1", b"2"]
 
 
-def test_a_broker_that_answers_qos_2_with_puback_frees_the_identifier(tmp_path: Path) -> None:
-    """RabbitMQ does; a broker that the test plays."""
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_broker_that_answers_qos_2_with_puback_frees_the_identifier(
+    tmp_path: Path, level: int
+) -> None:
+    """RabbitMQ does, also where its CONNACK says that it does not; a broker that the test plays."""
     link = f"127.0.0.1:{free_port()}"
-    hello = encode(Connect("half", clean_start=True, keep_alive=60, protocol_level=4), 4)
+    hello = encode(Connect("half", clean_start=True, keep_alive=60, protocol_level=level), level)
+    granted = Properties(maximum_qos=1) if level == 5 else NO_PROPERTIES
+    connack = ConnAck(False, ReasonCode.SUCCESS, granted)
     with (
         socket.create_server(("127.0.0.1", 0)) as played,
         NodeFabric(tmp_path, names=["b"], tapped=False) as fabric,
@@ -132,7 +138,7 @@ def test_a_broker_that_answers_qos_2_with_puback_frees_the_identifier(tmp_path: 
             listen={"link": link},
         ) as node,
         fabric.client("b") as subscriber,
-        RawClient(node.port, 4) as client,
+        RawClient(node.port, level) as client,
     ):
         subscriber.subscribe("#")
 
@@ -148,13 +154,13 @@ def test_a_broker_that_answers_qos_2_with_puback_frees_the_identifier(tmp_path: 
             if session.recv(len(hello)) == hello:
                 break
             session.close()
-        session.sendall(encode(ConnAck(False), 4))
+        session.sendall(encode(connack, level))
         assert isinstance(client.receive(), ConnAck)
         for number in range(5):
-            frame = encode(Publish("t", b"%d" % number, 2, packet_id=7), 4)
+            frame = encode(Publish("t", b"%d" % number, 2, packet_id=7), level)
             client.send(frame)
             assert session.recv(1000) == frame
-            session.sendall(encode(PubAck(7), 4))
+            session.sendall(encode(PubAck(7), level))
             assert client.receive() == PubAck(7)
         assert [subscriber.next().payload for _ in range(5)] == [b"%d" % n for n in range(5)]
         session.close()

@@ -288,7 +288,7 @@ def test_what_the_own_broker_does_not_grant_does_not_reach_the_fabric(tmp_path: 
     fabric = NodeFabric(tmp_path, [("a", "b")], tapped=False)
     broker = fabric.brokers["a"]
     assert isinstance(broker, Mosquitto)
-    broker.extra = ("retain_available false", "max_packet_size 2000")
+    broker.extra = ("retain_available false", "max_packet_size 2000", "max_qos 1")
     with fabric, fabric.client("b") as subscriber, RawClient(fabric["a"].port) as client:
         subscriber.subscribe("#")
         fabric.settle()
@@ -301,6 +301,10 @@ def test_what_the_own_broker_does_not_grant_does_not_reach_the_fabric(tmp_path: 
             other.connect("large")
             other.send(Publish("large", bytes(3000), 1, packet_id=1))
             assert other.receive() == Disconnect(ReasonCode.PACKET_TOO_LARGE)
+        with RawClient(fabric["a"].port) as other:
+            assert other.connect("exactly-once").properties.maximum_qos == 1
+            other.send(Publish("q2", b"x", 2, packet_id=1))
+            assert other.receive() == Disconnect(ReasonCode.QOS_NOT_SUPPORTED)
         with fabric.client("a") as accepted:
             accepted.publish("mark", b"mark", 1)
         assert subscriber.until(b"mark") == []

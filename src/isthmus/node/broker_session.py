@@ -111,10 +111,13 @@ class BrokerSession(Session):
             if head in (_SUBACK, _UNSUBACK):
                 client.awaited -= 1
                 self._show(client, data[start:stop])
-            elif head == _PUBACK or (head == _PUBREC and stop - start > 4):
+            elif head in (_PUBACK, _PUBREC) and stop - start >= 4:
                 pos = body_offset(data, start)
-                if head == _PUBACK or data[pos + 2] >= 0x80:
-                    client.unreleased.release(data[pos] << 8 | data[pos + 1])
+                client.publish_answered(
+                    data[pos] << 8 | data[pos + 1],
+                    refused=stop > pos + 2 and data[pos + 2] >= 0x80,
+                    final=head == _PUBACK,
+                )
 
     def _show(self, client: ClientSession, frame: bytes) -> None:
         if client.handle is None:

@@ -90,6 +90,7 @@ class ClientSession(ClientInput):
         "timer",
         "transport_name",
         "unreleased",
+        "withheld",
         "withheld_flags",
     )
 
@@ -105,11 +106,13 @@ class ClientSession(ClientInput):
         self.handle: Client | None = None
         """What the exchange knows it by, once the broker has accepted it."""
         self.awaited = 0
-        """SUBSCRIBEs and UNSUBSCRIBEs that the broker has not answered."""
+        """SUBSCRIBEs, UNSUBSCRIBEs and withheld PUBLISHes that the broker has not answered."""
         self.unreleased = Unreleased()
         """Its session's, once it is accepted."""
         self.withheld_flags = 0
-        """Flags of a PUBLISH that its broker does not grant, so that the fabric does not get it."""
+        """Flags of a PUBLISH that its broker's CONNACK does not grant."""
+        self.withheld: dict[int, tuple[bytes, bytes]] = {}
+        """Such PUBLISHes and their topics, by identifier, until the broker has answered them."""
         self.peer = ""
         self.timer: asyncio.TimerHandle | None = None
 
@@ -383,12 +386,10 @@ class ClientSession(ClientInput):
             return True
         self.node.counters.refusals["publish-kept-back"] += 1
         if head & 0x06:
-            pos = body_offset(frame, 0)
-            pos += 2 + int.from_bytes(frame[pos : pos + 2])
             answer = _PUBACK if head & 0x06 == 0x02 else _PUBREC
             # MQTT 3.1.1 cannot say no: the client takes it for delivered (§3.3.5).
             reason = b"\x83" if self.protocol_level == 5 else b""
-            self._write(bytes((answer, 2 + len(reason))) + frame[pos : pos + 2] + reason)
+            self._write(bytes((answer, 2 + len(reason))) + _packet_id(frame).to_bytes(2) + reason)
         return False
 
     # ---- what goes to other nodes --------------------------------------------------------
@@ -396,20 +397,45 @@ class ClientSession(ClientInput):
     def _to_fabric(self, frame: bytes, topic: bytes) -> None:
         """Hand a PUBLISH to the exchange as well; the broker gets it in any case."""
         if frame[0] & self.withheld_flags:
-            self.node.counters.refusals["publish-not-granted"] += 1
-            return  # the broker has said that it refuses this [MQTT-3.2.2-11], [MQTT-3.2.2-14]
+            self._withhold(frame, topic)
+        else:
+            self._pass_on(frame, topic)
+
+    def _pass_on(self, frame: bytes, topic: bytes) -> None:
         exchange = self.node.exchange
         message = from_publish(
             frame, self.protocol_level, topic, exchange.node_id, self.node.loop.time()
         )
-        if message.qos == 2:
-            pos = body_offset(frame, 0)
-            pos += 2 + int.from_bytes(frame[pos : pos + 2])
-            packet_id = int.from_bytes(frame[pos : pos + 2])
-            if self.unreleased.is_repetition(packet_id, dup=bool(frame[0] & 0x08)):
-                return  # sent again, and passed on before [MQTT-4.3.3-10]
+        if message.qos == 2 and self.unreleased.is_repetition(
+            _packet_id(frame), dup=bool(frame[0] & 0x08)
+        ):
+            return  # sent again, and passed on before [MQTT-4.3.3-10]
         exchange.client_publish(message, self._hold_for_link)
         self._took_time()
+
+    def _withhold(self, frame: bytes, topic: bytes) -> None:
+        """The broker has said that it does not take this [MQTT-3.2.2-11], [MQTT-3.2.2-14].
+
+        Some do all the same (RabbitMQ lowers the QoS): the fabric gets it if the broker says so.
+        """
+        waiting = sum(len(each) for each, _ in self.withheld.values())
+        if frame[0] & 0x06 and waiting + len(frame) <= self.node.limits.packet_bytes:
+            packet_id = _packet_id(frame)
+            self.awaited += packet_id not in self.withheld
+            self.withheld[packet_id] = frame, topic
+        else:
+            self.node.counters.refusals["publish-not-granted"] += 1
+
+    def publish_answered(self, packet_id: int, *, refused: bool, final: bool) -> None:
+        """The broker's PUBACK or PUBREC."""
+        if refused or final:
+            self.unreleased.release(packet_id)
+        if withheld := self.withheld.pop(packet_id, None):
+            self.awaited -= 1
+            if refused:
+                self.node.counters.refusals["publish-not-granted"] += 1
+            else:
+                self._pass_on(*withheld)
 
     def _hold_for_link(self) -> Callable[[], None]:
         """A link is congested: what comes from this client waits until it is not."""
@@ -486,6 +512,13 @@ class ClientSession(ClientInput):
         # A packet of ours must not land inside one of the broker's that is passing in pieces.
         if not (isinstance(self.paired, BrokerSession) and self.paired.passing):
             self.wire.write(data)
+
+
+def _packet_id(publish: bytes) -> int:
+    """Of a PUBLISH at QoS 1 or 2."""
+    pos = body_offset(publish, 0)
+    pos += 2 + (publish[pos] << 8 | publish[pos + 1])
+    return publish[pos] << 8 | publish[pos + 1]
 
 
 def _nothing() -> None:
