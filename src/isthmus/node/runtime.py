@@ -32,6 +32,7 @@ from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.admin import AdminServer
 from isthmus.node.broker_session import BrokerSession
 from isthmus.node.client_checks import read_limits
+from isthmus.node.collector import keep_collections_short
 from isthmus.node.counters import Counters
 from isthmus.node.host import NodeHost
 from isthmus.node.injector import own_client_id
@@ -460,6 +461,7 @@ def run(config: NodeConfig) -> int:
 async def _run(config: NodeConfig) -> int:
     node = Node(config)
     await node.start()
+    keep_collections_short()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         node.loop.add_signal_handler(name, stop.set)
