@@ -34,7 +34,7 @@ from isthmus.sim.trace import Trace
 if TYPE_CHECKING:
     from isthmus.sim.host import SimHost
 
-__all__ = ["Attached", "BrokerSession", "SimBroker"]
+__all__ = ["Attached", "BrokerSession", "Delivery", "SimBroker"]
 
 FOR_EVER = 0xFFFF_FFFF
 TRIES = 3
@@ -46,10 +46,23 @@ class Attached(Protocol):
 
     client_id: str
 
-    def deliver(self, publish: Publish, session: BrokerSession) -> None: ...
+    def deliver(self, delivery: Delivery) -> None: ...
     def taken_over(self) -> None: ...
     def closed_by_broker(self) -> None: ...
     def broker_lost(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Delivery:
+    """A message on its way to a client."""
+
+    publish: Publish
+    session: BrokerSession
+    void: bool = False
+    """The connection ended first; it is in the session's queue again."""
+
+    def arrived(self) -> None:
+        self.session.flight.pop(self, None)
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +75,8 @@ class BrokerSession:
     connection: Attached | None = None
     will: Will | None = None
     queue: deque[Publish] = field(default_factory=deque)
+    flight: dict[Delivery, None] = field(default_factory=dict)
+    """What its connection is bringing to the client, in order."""
     unreleased: set[int] = field(default_factory=set)
     """Packet identifiers of messages at QoS 2 from the client."""
     expiry: Timer | None = None
@@ -310,14 +325,23 @@ class SimBroker:
 
     def _give(self, session: BrokerSession, publish: Publish) -> None:
         if session.connection is not None:
-            session.connection.deliver(publish, session)
+            delivery = Delivery(publish, session)
+            session.flight[delivery] = None
+            session.connection.deliver(delivery)
         elif publish.qos and session.expiry_s:
             session.queue.append(publish)
 
-    def undelivered(self, session: BrokerSession, publish: Publish) -> None:
-        """The connection was gone before the client had it."""
-        if self.sessions.get(session.client_id) is session and publish.qos and session.expiry_s:
-            self._give(session, publish)
+    @staticmethod
+    def _connection_gone(session: BrokerSession) -> None:
+        """What the client has not got is its first when it is back, in order."""
+        session.connection = None
+        again = []
+        for delivery in session.flight:
+            delivery.void = True
+            if delivery.publish.qos and session.expiry_s:
+                again.append(delivery.publish)
+        session.flight.clear()
+        session.queue.extendleft(reversed(again))
 
     # ---- clients -------------------------------------------------------------------------
 
@@ -355,7 +379,7 @@ class SimBroker:
 
     def _end_earlier(self, session: BrokerSession, *, clean_start: bool) -> None:
         if (older := session.connection) is not None:
-            session.connection = None
+            self._connection_gone(session)
             older.taken_over()
             self._will_due(session, delayed=not clean_start)
             if session.expiry_s == 0:
@@ -374,7 +398,7 @@ class SimBroker:
         session = self.sessions.get(connection.client_id)
         if session is None or session.connection is not connection:
             return
-        session.connection = None
+        self._connection_gone(session)
         if clean:
             session.will = None
         else:
@@ -445,7 +469,7 @@ class SimBroker:
         self._life += 1
         attached = [s.connection for s in self.sessions.values() if s.connection is not None]
         for session in list(self.sessions.values()):
-            session.connection = None
+            self._connection_gone(session)
             session.will = None
             if session.will_timer is not None:
                 session.will_timer.cancel()

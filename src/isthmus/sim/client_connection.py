@@ -31,7 +31,7 @@ from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
-    from isthmus.sim.broker import BrokerSession
+    from isthmus.sim.broker import Delivery
     from isthmus.sim.client import SimClient
     from isthmus.sim.host import SimHost
 
@@ -272,15 +272,15 @@ class ClientConnection:
 
         self._to_node(at_node)
 
-    def deliver(self, publish: Publish, session: BrokerSession) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """From the broker; the node passes it on unseen."""
 
         def there() -> None:
             self._engine.activity()
-            if self._over or self.client.connection is not self:
-                self._node.broker.undelivered(session, publish)
-                return
-            self.client.take(publish)
+            if delivery.void or self._over or self.client.connection is not self:
+                return  # the broker will find out, if it has not
+            delivery.arrived()
+            self.client.take(delivery.publish)
 
         to_client = self.client.delay_s
         self._node.broker.answers(lambda: self._later(to_client, there))

@@ -186,8 +186,12 @@ class Promises:
             return True
         if message.retain and self.ends_s and self._superseded(message):
             return True
-        way = self._way(message.node, client.node.name)
-        return not (self.renamed | self.duplicated).isdisjoint(way)
+        return self._touched(message, client)
+
+    def _touched(self, message: Message, client: SimClient) -> bool:
+        """Whether on its way there was a node whose id was not its own alone all the time."""
+        touched = self.renamed | self.duplicated
+        return bool(touched) and not touched.isdisjoint(self._way(message.node, client.node.name))
 
     def _superseded(self, message: Message) -> bool:
         """Whether another retained message of the topic is newer: that one is what must arrive."""
@@ -255,6 +259,8 @@ class Promises:
         for payload in dict.fromkeys(client.payloads()):
             message = self.messages.get(payload)
             if message is None or message.qos == 0 or message.retain:
+                continue
+            if self._touched(message, client):
                 continue
             key = (message.publisher, message.topic, message.qos)
             if key in seen and message.order < seen[key].order:

@@ -288,6 +288,9 @@ class _Run:
         for node in list(fabric.nodes.values()):
             fabric.unlink(node, twin)
         fabric.remove(twin)
+        for a, b in self.schedule.links:  # whom it was mistaken for was removed with it
+            if fabric.nodes[b].address in fabric.nodes[a].peers:
+                fabric.link(fabric.nodes[a], fabric.nodes[b])
 
     def _renew_will(self, client: SimClient) -> None:
         if client.will is not None:
