@@ -124,7 +124,7 @@ def check_local_interest(fabric: SimFabric) -> None:
 def _kept_for_absent(node: SimNode) -> set[str]:
     """What absent clients were granted and nothing can have made the node forget."""
     kept: set[str] = set()
-    if node.flipped:
+    if node.forgetful:
         return kept
     for client in node.clients.values():
         session = node.broker.sessions.get(client.client_id)

@@ -42,8 +42,8 @@ class SimNode:
         self.broker = broker
         self.state_dir = state_dir
         self.disk = Disk()
-        self.flipped = False
-        """A bit of its files has flipped."""
+        self.forgetful = False
+        """A bit of its files has forgetful."""
         self.peers: dict[str, tuple[int | None, int | None]] = {}
         """What its configuration says: addresses, with sessions and QoS."""
         self.host: SimHost | None = None
@@ -128,7 +128,7 @@ class SimNode:
     def flip(self) -> None:
         """A bit of one of its files flips."""
         name = self.disk.flip(self.engine.random_for(f"{self.name}/{self._lives}/flip"))
-        self.flipped = self.flipped or bool(name)
+        self.forgetful = self.forgetful or bool(name)
         self.fabric.trace.note(self.name, "bit flip", file=name)
 
     def rename(self, node_id: str) -> None:
@@ -137,6 +137,7 @@ class SimNode:
             raise RuntimeError(f"node {self.name} is running")
         self.node_id = node_id
         self.disk = Disk()
+        self.forgetful = True
 
     @property
     def given_up(self) -> int:

@@ -119,7 +119,7 @@ class Promises:
 
     def retained_converges(self) -> bool:
         """Not asked of nodes and brokers that forget, nor of a journal that was not written yet."""
-        if self.renamed or any(node.flipped for node in self.fabric.nodes.values()):
+        if self.renamed or any(node.forgetful for node in self.fabric.nodes.values()):
             return False
         if self._clocks_too_wrong():
             return False
