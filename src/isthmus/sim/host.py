@@ -152,6 +152,8 @@ class SimHost:
     def log(self, level: str, event: str, **fields: object) -> None:
         if event.endswith("let go"):
             self._trace.let_go(self.name, str(fields["neighbor"]))
+        if event == "link up":
+            self._trace.linked(self.name, str(fields["neighbor"]))
         if event == "bad bytes on a link":
             self._trace.accuse(self.name, fields)
         self._trace.note(self.name, f"{level}: {event}", **fields)

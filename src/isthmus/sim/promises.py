@@ -15,6 +15,7 @@ from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import Violation, component_of
+from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Schedule
 
 __all__ = ["Message", "Promises"]
@@ -22,6 +23,8 @@ __all__ = ["Message", "Promises"]
 NEVER_S = -1e9
 SETTLED_S = 2.0
 """Before a neighbor is let go, a message that is published may or may not be for it any more."""
+KNOWN_S = 10.0
+"""After a neighbor has come, it may not be known yet what is wanted behind it."""
 BOUND_MS = 3_600_000
 """How far clocks may be wrong for retained messages to be the newest everywhere."""
 
@@ -62,6 +65,8 @@ class Promises:
     """When nodes and brokers ended."""
     retained: list[tuple[float, str, int]] = field(default_factory=list)
     """Retained messages and deletions: when, on which topic, after how many other messages."""
+    wills: dict[bytes, SimNode] = field(default_factory=dict)
+    """Whose clients have them."""
     refused: dict[str, SimClient] = field(default_factory=dict)
     """Clients that their brokers refuse."""
     forbidden: set[bytes] = field(default_factory=set)
@@ -234,12 +239,16 @@ class Promises:
     def _was_for(self, message: Message, client: SimClient) -> bool:
         """Whether every node on the way had the next one as its neighbor, and none ended."""
         way = self._way(message.node, client.node.name)
-        until_s = message.at_s + SETTLED_S
+        trace = self.fabric.trace
         return (
             all(pair in message.links for pair in pairwise(way))
             and not any(
-                message.at_s <= at_s <= until_s and {one, other} <= set(way)
-                for at_s, one, other in self.fabric.trace.departures
+                message.at_s <= at_s <= message.at_s + SETTLED_S and {one, other} <= set(way)
+                for at_s, one, other in trace.departures
+            )
+            and not any(
+                message.at_s - KNOWN_S <= at_s <= message.at_s and {one, other} <= set(way)
+                for at_s, one, other in trace.arrivals
             )
             and not any(self.fabric.nodes[name].ended_s for name in way)
         )
@@ -330,6 +339,8 @@ class Promises:
                 message = self.messages.get(payload)
                 if message is not None and message.retain and self._clocks_too_wrong():
                     continue  # what is stamped anew is news
+                if payload in self.wills and self.wills[payload].ended_s:
+                    continue  # sent by a node that ended before it had noted that
                 excused = last_end_s > NEVER_S and (
                     message is None
                     or ((message.qos or message.retain) and message.at_s <= last_end_s)

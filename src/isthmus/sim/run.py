@@ -164,6 +164,8 @@ class _Run:
                 self.promises.refused[each.client_id] = client
                 continue
             client.connecting = self._renew_will
+            if client.will is not None:
+                self.promises.wills[client.will.payload] = client.node
             if each.filters:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client
@@ -295,6 +297,7 @@ class _Run:
     def _renew_will(self, client: SimClient) -> None:
         if client.will is not None:
             client.will = self._will(client.will.topic)
+            self.promises.wills[client.will.payload] = client.node
 
     def _heal(self) -> None:
         fabric = self.fabric

@@ -16,7 +16,7 @@ class Trace:
     with one.
     """
 
-    __slots__ = ("_engine", "accusations", "departures", "lines", "on")
+    __slots__ = ("_engine", "accusations", "arrivals", "departures", "lines", "on")
 
     def __init__(self, engine: Engine, *, on: bool) -> None:
         self._engine = engine
@@ -26,6 +26,11 @@ class Trace:
         """Where a node found another at fault; all are honest here, so each is a fault of ours."""
         self.departures: list[tuple[float, str, str]] = []
         """When which machine let which neighbor go."""
+        self.arrivals: list[tuple[float, str, str]] = []
+        """When which machine was linked with which neighbor."""
+
+    def linked(self, who: str, neighbor: str) -> None:
+        self.arrivals.append((self._engine.now_s, who, neighbor))
 
     def let_go(self, who: str, neighbor: str) -> None:
         self.departures.append((self._engine.now_s, who, neighbor))
