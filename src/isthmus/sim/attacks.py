@@ -95,6 +95,9 @@ class AttackGenerator(Generator):
             self.transit = sorted(rng.sample(self.names, rng.randint(1, count - 2)))
             self.homes = self.steady = [n for n in self.names if n not in self.transit]
         self.poisoned = sorted(rng.sample(self.names, rng.randint(1, count - 1)))
+        self.clock_unit_ms = rng.choice((MINUTE_MS, MINUTE_MS, YEAR_MS))
+        self.original = rng.choice(self.names)
+        """Whose id another node has; one only, so that the others have to do with each other."""
         self.twins = 0
         self.names_given = 0
 
@@ -160,7 +163,7 @@ class AttackGenerator(Generator):
 
     def _ahead_ms(self) -> int:
         rng = self.rng
-        unit_ms = rng.choice((0, MINUTE_MS, MINUTE_MS, YEAR_MS))
+        unit_ms = rng.choice((0, self.clock_unit_ms))
         return round(rng.uniform(-10, 10) * unit_ms)
 
     # ---- who ------------------------------------------------------------------------------
@@ -277,7 +280,7 @@ class AttackGenerator(Generator):
     def _do_twin(self) -> None:
         """A second node of the same id: beside the first one's neighbors, or somewhere else."""
         rng = self.rng
-        original = rng.choice(self.names)
+        original = self.original
         self.twins += 1
         twin = f"twin{self.twins}"
         around = [

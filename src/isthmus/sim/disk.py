@@ -2,6 +2,7 @@
 
 `save_state` keeps all of the new or all of the old.  Of what `append_state` wrote last before a
 crash any prefix may be left; what was appended before that is there.  A bit of a file may flip.
+Files have the form of `isthmus.cooperation.kept_records`, as in `isthmus.node.storage`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from isthmus.cooperation import kept_records
+
 __all__ = ["Disk"]
 
+_BYTES = "bytes"
+"""What its owner does not write as records."""
 SAVE_SYNC_S, APPEND_SYNC_S = 0.05, 1.0
 """What was written longer ago than this survives every crash."""
 
@@ -30,9 +35,18 @@ class Disk:
     _last: dict[str, _Write] = field(default_factory=dict)
 
     def load(self, name: str) -> bytes | None:
-        return self.files.get(name)
+        """What was kept; of what is damaged the owner reads what it can."""
+        data = self.files.get(name)
+        if data is None:
+            return None
+        kept = kept_records.read(data)
+        if kept.header is not None and kept.header.name == _BYTES:
+            return kept.records[0] if kept.records else None
+        return data
 
     def save(self, name: str, state: bytes, now_s: float) -> None:
+        if kept_records.read_header(state) is None:
+            state = kept_records.write(_BYTES, 1, [state])
         self._last[name] = _Write(now_s, self.files.get(name), appended=False)
         self.files[name] = state
 

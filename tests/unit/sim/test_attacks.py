@@ -1,0 +1,209 @@
+"""The attack profiles find products that are wrong as this one once was; the right one passes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from isthmus.cooperation import kept_records
+from isthmus.exchange.connection import Connection
+from isthmus.exchange.hello import LinkRefused
+from isthmus.exchange.lane import Outgoing, OutgoingLane
+from isthmus.exchange.link import Link
+from isthmus.exchange.links import Links
+from isthmus.exchange.recovery import Recovery
+from isthmus.exchange.retained import RetainedStore
+from isthmus.exchange.retained_values import Version
+from isthmus.exchange.seen import SeenMessages, Verdict
+from isthmus.exchange.traffic import Traffic
+from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.mqtt.packets import ConnAck, Connect
+from isthmus.sim import broker
+from isthmus.sim.client_connection import ClientConnection
+from isthmus.sim.disk import Disk
+from isthmus.sim.generating import generate
+from isthmus.sim.schedule import ATTACKS
+from isthmus.sim.soak import soak
+
+SEEDS = range(40)
+
+
+# ---- products that are wrong ----------------------------------------------------------------
+
+
+def awaits_nobody(self: Recovery) -> None:
+    """After a crash messages are routed before the neighbors are back."""
+
+
+def takes_all(self: SeenMessages, origin: str, number: str, neighbor: str) -> Verdict:
+    """Repetitions are not recognized."""
+    return Verdict.NEW
+
+
+def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> None:
+    """What a neighbor that is given up has not acknowledged is not counted."""
+    for entry in entries:
+        entry.finish()
+
+
+forget_in_flight = OutgoingLane.connection_lost
+
+
+def forgets_in_flight(self: OutgoingLane) -> None:
+    """What was under way when a connection broke is not sent again."""
+    forget_in_flight(self)
+    self._again.clear()
+
+
+let_go = Links.let_go
+
+
+def strikes_off(self: Links, link: Link, cause: str) -> None:
+    """When the node that was there before is let go, so is the one that answers there now."""
+    let_go(self, link, cause)
+    for peer in self.peers.values():
+        if peer.link is not None:
+            self.links.pop(peer.link.info.peer, None)
+
+
+refused = Links._refused
+
+
+def panics(self: Links, connection: Connection, error: LinkRefused) -> None:
+    """Where a second node of the same id shows itself, everybody is let go."""
+    refused(self, connection, error)
+    if error.cause == "same-id":
+        for link in list(self):
+            self.let_go(link, "who knows who they are")
+
+
+def by_wall_clock(self: RetainedStore, now_ms: int) -> Version:
+    """A version says when, and nothing else."""
+    return Version(now_ms, 0, self.origin)
+
+
+def forgets_sessions(
+    self: UnreleasedOfSessions, client_id: str, connect: Connect, connack: ConnAck
+) -> Unreleased:
+    """Who takes a session over begins with an empty memory."""
+    return Unreleased()
+
+
+connect_arrives = ClientConnection._connect_arrives
+
+
+def admits_at_once(self: ClientConnection, connect: Connect) -> None:
+    """The exchange hears of a client before its broker has accepted it."""
+    connect_arrives(self, connect)
+    if self._host is not None and self._pair is None:
+        self._pair = self._host.exchange.client_opened(self.client_id)
+        self._admitted = True
+
+
+read = kept_records.read
+
+
+def needs_whole_files(data: bytes) -> kept_records.Kept:
+    """What is damaged keeps the node from starting."""
+    kept = read(data)
+    if kept.damage:
+        raise ValueError("damaged")
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("profile", "place", "wrong", "problem"),
+    [
+        ("double", (Recovery, "start"), awaits_nobody, "never reached"),
+        ("double", (SeenMessages, "take"), takes_all, "times|acknowledge"),
+        ("outlast", (Traffic, "_send_elsewhere"), gives_up_silently, "messages are lost and"),
+        ("expiry", (OutgoingLane, "connection_lost"), forgets_in_flight, "never reached"),
+        ("renamed", (Links, "let_go"), strikes_off, "reaches|alone|still hold|KeyError"),
+        ("duplicates", (Links, "_refused"), panics, "reaches|never|alone|quiet"),
+        ("clocks", (RetainedStore, "_next_version"), by_wall_clock, "retained messages of"),
+        ("brokers", (broker, "TRIES"), 10**9, "quiet|never reached|acknowledge"),
+        ("clients", (UnreleasedOfSessions, "connected"), forgets_sessions, "times"),
+        ("clients", (ClientConnection, "_connect_arrives"), admits_at_once, "may not connect"),
+        ("torn", (kept_records, "read"), needs_whole_files, "damaged"),
+    ],
+)
+def test_a_wrong_product_is_found(
+    profile: str,
+    place: tuple[Any, str],
+    wrong: Any,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(*place, wrong)
+    soaked = soak("sf", SEEDS, profile=profile, max_failures=1)
+    assert soaked.failures, f"{len(SEEDS)} schedules of {profile} did not notice"
+    assert any(part in soaked.failures[0][2] for part in problem.split("|")), soaked.failures
+
+
+@pytest.mark.parametrize("profile", ATTACKS)
+def test_a_profile_has_the_fault_that_it_is_named_for(profile: str) -> None:
+    kinds = {action.kind for seed in SEEDS for action in generate(seed, profile).actions}
+    named = {
+        "double": {"crash"},
+        "outlast": {"partition", "crash"},
+        "expiry": {"expiring", "flood", "partition"},
+        "renamed": {"rename"},
+        "duplicates": {"twin", "untwin"},
+        "clocks": {"clock", "crash"},
+        "brokers": {"poison", "broker-delay"},
+        "clients": {"barge", "takeover", "vanish"},
+        "torn": {"flip", "crash"},
+        "attack": {"rename", "twin", "clock", "poison", "barge", "takeover", "flip", "expiring"},
+    }
+    assert named[profile] <= kinds
+
+
+# ---- the disk --------------------------------------------------------------------------------
+
+
+OLD, NEW = (kept_records.write("a", 1, [body]) for body in (b"old", b"new"))
+
+
+def test_a_torn_append_leaves_a_prefix_and_a_torn_save_all_or_nothing() -> None:
+    outcomes = set()
+    for seed in range(200):
+        disk = Disk()
+        disk.save("a", OLD, 0.0)
+        disk.append("b", b"first", 0.0)
+        disk.save("a", NEW, 10.0)
+        disk.append("b", b"second", 10.0)
+        disk.torn(random.Random(seed), 10.01)
+        assert disk.files["a"] in (OLD, NEW)
+        assert b"firstsecond".startswith(disk.files["b"])
+        assert disk.files["b"].startswith(b"first")
+        outcomes.add((disk.files["a"], disk.files["b"]))
+    assert len(outcomes) == 2 * 7
+
+
+def test_what_was_written_long_ago_survives() -> None:
+    disk = Disk()
+    disk.append("a", b"first", 0.0)
+    disk.save("b", b"x", 0.0)
+    assert disk.torn(random.Random(1), 5.0) == []
+    assert disk.files["a"] == b"first"
+    assert disk.load("b") == b"x"
+
+
+def test_a_flip_changes_one_bit() -> None:
+    disk = Disk()
+    assert disk.flip(random.Random(1)) == ""
+    disk.save("a", b"x", 0.0)
+    before = disk.files["a"]
+    assert disk.flip(random.Random(1)) == "a"
+    flipped = int.from_bytes(before) ^ int.from_bytes(disk.files["a"])
+    assert flipped.bit_count() == 1
+
+
+def test_what_a_flip_damages_is_not_believed() -> None:
+    for seed in range(300):
+        disk = Disk()
+        disk.save("a", b"neighbors", 0.0)
+        disk.flip(random.Random(seed))
+        assert disk.load("a") in (b"neighbors", None, disk.files["a"])
