@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,10 +43,11 @@ def takes_all(self: SeenMessages, origin: str, number: str, neighbor: str) -> Ve
     return Verdict.NEW
 
 
-def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> None:
+def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
     """What a neighbor that is given up has not acknowledged is not counted."""
     for entry in entries:
         entry.finish()
+        yield
 
 
 forget_in_flight = OutgoingLane.connection_lost
