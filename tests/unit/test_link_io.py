@@ -115,3 +115,14 @@ def test_what_was_closed_here_is_not_read_on(channel: LinkChannel, listener: Lis
     run_turns(channel, 5)
     assert listener.pieces == 1
     assert listener.ends == ["end of stream"]
+
+
+def test_the_exchange_may_hold_reading_for_longer(channel: LinkChannel, listener: Listener) -> None:
+    wire = cast(Wire, channel.wire)
+    channel.data_received(MUCH)
+    channel.hold_reading()
+    run_turns(channel, 5)
+    assert listener.data == MUCH
+    assert not wire.reading
+    channel.release_reading()
+    assert wire.reading

@@ -37,7 +37,7 @@ PIECE_BYTES = 4096
 class LinkChannel(Session):
     """One connection to another node."""
 
-    __slots__ = ("_attach", "_connection", "_links", "_lost", "_turns", "_unread", "peer")
+    __slots__ = ("_attach", "_connection", "_held", "_links", "_lost", "_turns", "_unread", "peer")
 
     def __init__(self, links: Links, turns: Turns, attach: Callable[[Channel], Connection]) -> None:
         super().__init__(LINGER_S)
@@ -45,6 +45,7 @@ class LinkChannel(Session):
         self._turns = turns
         self._attach = attach
         self._unread = b""
+        self._held = False
         self._lost: str | None = None
         self._connection: Connection | None = None
         self.peer = ""
@@ -76,14 +77,16 @@ class LinkChannel(Session):
             at += PIECE_BYTES
             if at < len(unread) and perf_counter() > ends_s:
                 self._unread = unread[at:]
-                if not self.read_holds:
+                if not self._held:  # the exchange may hold it, too
+                    self._held = True
                     self.hold_reading()
                 self._turns.wait(self)
                 return
         self._unread = b""
         if self._lost is not None:
             self._links.lost(self._connection, self._lost)
-        elif self.read_holds:
+        elif self._held:
+            self._held = False
             self.release_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
