@@ -148,7 +148,7 @@ class Recovery:
             return
         try:
             names = sorted(set(map(str, json.loads(kept))))
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             self._host.log("error", "kept neighbours cannot be read", cause=str(error))
             return
         self._neighbors = set(names)

@@ -307,8 +307,12 @@ class Traffic:
         """The newest retained message of a topic wins, at every broker."""
         local = self.retention.arrived(message)
         if local is None:
+            # A comparison brought it first, and the broker has it from there.  Further on somebody
+            # may have a newer one, and this one is still to be delivered to who is there now.
             self.counters["retained_known"] += 1
-            if done is not None:
+            if message.number:
+                self._pass_on(message, Route(route.neighbors), done, key)
+            elif done is not None:
                 done()
         elif local is not message:
             join = _Join(2, done) if done is not None else None
