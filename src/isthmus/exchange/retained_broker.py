@@ -44,7 +44,7 @@ OWN_KEY: Final = ":retained"
 
 MAX_GIVEN: Final = 500
 ASK: Final = 100
-MAX_ASKED: Final = 4 * ASK
+MAX_ASKED: Final = 20 * ASK
 SLICE: Final = 100
 DOUBT_S: Final = 2.0
 WRITTEN_S: Final = 120.0

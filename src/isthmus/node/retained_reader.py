@@ -50,6 +50,7 @@ IDLE_S: Final = 5.0
 KEEP_ALIVE_S: Final = 30
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 MAX_TRIES: Final = 3
+MAX_AT_ONCE: Final = 20
 MAX_BUFFER_BYTES: Final = 1 << 20
 
 log = get_logger(__name__)
@@ -63,18 +64,27 @@ class _Question:
         self.answer = answer
         self.found: dict[bytes, bytes | None] = {}
         self.tries = 0
+        self.timer: asyncio.TimerHandle | None = None
 
     @property
     def complete(self) -> bool:
         return len(self.found) == len(self.topics)
 
+    def cancel_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
 
 class RetainedReader:
-    """One question at a time; they wait as long as the broker is away."""
+    """At most `MAX_AT_ONCE` questions at a time; they wait as long as the broker is away."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._questions: deque[_Question] = deque()
+        self._waiting: deque[_Question] = deque()
+        self._asked: dict[int, _Question] = {}
+        """By the packet identifier of the SUBSCRIBE, then of the UNSUBSCRIBE."""
+        self._by_topic: dict[bytes, tuple[int, _Question]] = {}
         self._session: _ReadSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -83,10 +93,10 @@ class RetainedReader:
         self._closed = False
 
     def ask(self, topics: Sequence[bytes], answer: Answer) -> None:
-        self._questions.append(_Question(topics, answer))
+        """The topics are not those of a question that is not answered yet."""
+        self._waiting.append(_Question(topics, answer))
         if self._session is not None:
-            if len(self._questions) == 1:
-                self._ask_next()
+            self._ask_more()
         elif self._task is None:
             self._open()
 
@@ -95,6 +105,8 @@ class RetainedReader:
         self._cancel_timer()
         if self._task is not None:
             self._task.cancel()
+        for question in self._asked.values():
+            question.cancel_timer()
         self._close_session()
 
     def _open(self) -> None:
@@ -115,79 +127,93 @@ class RetainedReader:
 
     def opened(self, session: _ReadSession) -> None:
         self._session = session
-        self._ask_next()
+        self._ask_more()
 
-    def _ask_next(self) -> None:
+    def _ask_more(self) -> None:
         self._cancel_timer()
         session = self._session
         if session is None:
             return
-        if not self._questions:
+        while self._waiting and len(self._asked) < MAX_AT_ONCE:
+            question = self._waiting.popleft()
+            question.found.clear()
+            packet_id = self._await_answer(question)
+            for topic in question.topics:
+                self._by_topic[topic] = (packet_id, question)
+            wanted = tuple(Subscription(topic.decode(), qos=0) for topic in question.topics)
+            session.send(Subscribe(packet_id, wanted))
+        if not self._asked:
             self._timer = self._node.loop.call_later(IDLE_S, self._close_session)
-            return
-        question = self._questions[0]
-        question.found.clear()
-        wanted = tuple(Subscription(topic.decode(), qos=0) for topic in question.topics)
-        session.send(Subscribe(self._next_id(), wanted))
-        self._timer = self._node.loop.call_later(ANSWER_S, self._not_answered)
 
-    def _next_id(self) -> int:
+    def _await_answer(self, question: _Question) -> int:
+        """A packet identifier for what is asked now."""
         self._packet_id = self._packet_id % 65_535 + 1
+        self._asked[self._packet_id] = question
+        question.cancel_timer()
+        question.timer = self._node.loop.call_later(ANSWER_S, self._not_answered)
         return self._packet_id
 
     def packet(self, session: _ReadSession, packet: object) -> None:
-        question = self._questions[0] if self._questions else None
-        if question is None or session is not self._session:
+        if session is not self._session:
             return
         match packet:
             case Publish(topic=topic, payload=payload, retain=True):
-                if (name := topic.encode()) in question.topics:
+                name = topic.encode()
+                if name in self._by_topic:
+                    packet_id, question = self._by_topic[name]
                     question.found[name] = payload
-                    if question.complete:
-                        self._unsubscribe(question)
-            case SubAck(reason_codes=codes):
+                    self._unsubscribe_if_complete(packet_id, question)
+            case SubAck(packet_id=packet_id, reason_codes=codes) if packet_id in self._asked:
+                question = self._asked[packet_id]
                 for asked, code in zip(question.topics, codes, strict=False):
                     if code >= 0x80:
                         question.found.setdefault(asked, None)  # it may not be read
-                self._cancel_timer()
-                if question.complete:
-                    self._unsubscribe(question)
-                else:
-                    self._timer = self._node.loop.call_later(GRACE_S, self._unsubscribe, question)
-            case UnsubAck():
+                question.cancel_timer()
+                question.timer = self._node.loop.call_later(
+                    GRACE_S, self._unsubscribe, packet_id, question
+                )
+                self._unsubscribe_if_complete(packet_id, question)
+            case UnsubAck(packet_id=packet_id) if packet_id in self._asked:
                 self._pause_s = FIRST_PAUSE_S
-                self._done(dict(question.found))
+                question = self._asked.pop(packet_id)
+                question.cancel_timer()
+                self._ask_more()
+                question.answer(dict(question.found))
 
-    def _unsubscribe(self, question: _Question) -> None:
-        self._cancel_timer()
-        if self._session is not None:
-            filters = tuple(topic.decode() for topic in question.topics)
-            self._session.send(Unsubscribe(self._next_id(), filters))
-            self._timer = self._node.loop.call_later(ANSWER_S, self._not_answered)
+    def _unsubscribe_if_complete(self, packet_id: int, question: _Question) -> None:
+        if question.complete:
+            self._unsubscribe(packet_id, question)
 
-    def _done(self, found: dict[bytes, bytes | None] | None) -> None:
-        question = self._questions.popleft()
-        self._ask_next()
-        question.answer(found)
+    def _unsubscribe(self, packet_id: int, question: _Question) -> None:
+        if self._session is None or self._asked.pop(packet_id, None) is None:
+            return
+        for topic in question.topics:
+            self._by_topic.pop(topic, None)
+        filters = tuple(topic.decode() for topic in question.topics)
+        self._session.send(Unsubscribe(self._await_answer(question), filters))
 
     def _not_answered(self) -> None:
         log.warning("broker does not answer the node's question about retained messages")
         self._close_session()
 
     def lost(self, session: _ReadSession) -> None:
-        """Ask again, unless the question itself seems to be what the broker closes on."""
+        """Ask again, unless the questions themselves seem to be what the broker closes on."""
         if self._session is not session and self._session is not None:
             return
-        asked, self._session, self._task = self._session is not None, None, None
+        asked, self._asked = list(self._asked.values()), {}
+        self._by_topic.clear()
+        self._session = self._task = None
         self._cancel_timer()
-        if self._closed or not self._questions:
+        if self._closed:
             return
-        question = self._questions[0]
-        question.tries += asked
-        if question.tries >= MAX_TRIES:
-            self._questions.popleft()
-            self._node.loop.call_soon(question.answer, None)
-        if self._questions:
+        for question in reversed(asked):
+            question.cancel_timer()
+            question.tries += 1
+            if question.tries >= MAX_TRIES:
+                self._node.loop.call_soon(question.answer, None)
+            else:
+                self._waiting.appendleft(question)
+        if self._waiting:
             self._timer = self._node.loop.call_later(self._pause_s, self._open)
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
 
