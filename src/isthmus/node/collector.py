@@ -19,7 +19,7 @@ __all__ = ["keep_collections_short"]
 
 
 def keep_collections_short() -> None:
-    """To be called once, when the node stands."""
+    """To be called once, before the node serves anybody."""
     if _freeze_survivors not in gc.callbacks:
         gc.collect()
         gc.freeze()

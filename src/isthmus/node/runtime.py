@@ -460,8 +460,8 @@ def run(config: NodeConfig) -> int:
 
 async def _run(config: NodeConfig) -> int:
     node = Node(config)
-    await node.start()
     keep_collections_short()
+    await node.start()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         node.loop.add_signal_handler(name, stop.set)
