@@ -5,8 +5,8 @@ It reads the same bytes as the relay and says exactly
 * which bytes the broker gets: the CONNECT, after it nothing but AUTH until the broker has accepted
   the client, then every whole valid packet in order and nothing from the first bad one on;
 * which messages go to the fabric, in which order: those of accepted clients, none on a topic that
-  begins with ``$``, each at QoS 2 once until it is released, none that the broker has said it does
-  not take; and wills;
+  begins with ``$``, each at QoS 2 once until it is released, of those that the broker has said it
+  does not take only what it acknowledges all the same; and wills;
 * which bytes of the broker's the client gets; behind them only the node's own last word may come.
 
 Whether a packet is valid is asked of `isthmus.mqtt.decoding.decode`, which the relay does not use
@@ -115,6 +115,9 @@ class ModelClient:
         self.alias_maximum = 0
         self.aliases: dict[int, str] = {}
         self.withheld = 0
+        """Flags of a PUBLISH that the broker has said it does not take."""
+        self.doubtful: dict[int, tuple[bytes, Publish, str]] = {}
+        """Such PUBLISHes that it has not answered."""
         self.memory = Memory()
         self.broker_buffer = b""
         self.to_broker = bytearray()
@@ -298,14 +301,28 @@ class Model:
         self.publishes += 1
         if topic.startswith("$") and not publish.retain:
             return
-        if frame[0] & client.withheld:
-            return
+        if not frame[0] & client.withheld:
+            self._to_fabric(client, publish, topic)
+        elif publish.qos:
+            waiting = sum(len(each) for each, _, _ in client.doubtful.values())
+            if waiting + len(frame) <= LIMITS["packet_bytes"]:
+                client.doubtful[publish.packet_id] = frame, publish, topic
+
+    def _answered(self, client: ModelClient, answer: PubAck | PubRec) -> None:
+        """What the broker has said it does not take goes on if it does."""
+        if isinstance(answer, PubAck) or answer.reason_code >= 0x80:
+            client.memory.release(answer.packet_id)
+        doubtful = client.doubtful.pop(answer.packet_id, None)
+        if doubtful is not None and answer.reason_code < 0x80:
+            self._to_fabric(client, *doubtful[1:])
+
+    def _to_fabric(self, client: ModelClient, publish: Publish, topic: str) -> None:
         if publish.qos == 2 and client.memory.repeats(publish.packet_id, dup=publish.dup):
             return
         if topic.startswith("$"):
             return
         self._send(publish.qos, publish.retain, topic, publish.payload, publish.properties)
-        if publish.qos and self._congested and client.stands:
+        if publish.qos and self._congested and client.stands and not client.held:
             client.held = True
             self._waiters.append(client)
 
@@ -425,10 +442,8 @@ class Model:
             accepts = frame[3:4] == b"\0"
             packet = ConnAck(False, ReasonCode.SUCCESS if accepts else ReasonCode.UNSPECIFIED_ERROR)
         if client.accepted:
-            if isinstance(packet, PubAck) or (
-                isinstance(packet, PubRec) and packet.reason_code >= 0x80
-            ):
-                client.memory.release(packet.packet_id)
+            if isinstance(packet, PubAck | PubRec):
+                self._answered(client, packet)
         elif isinstance(packet, ConnAck) and not client.over:
             if packet.reason_code:
                 client.over = True

@@ -122,6 +122,7 @@ def v5_only() -> list[Bad]:
         Bad("unknown-property", 5, publish(0, topic(b"a") + b"\x02\x7f\x00"), 0x81),
         Bad("properties-beyond-packet", 5, publish(0, topic(b"a") + b"\x7f\x01"), 0x81),
         Bad("subscription-id-from-client", 5, publish(0, topic(b"a") + b"\x02\x0b\x01"), 0x82),
+        Bad("dup-with-qos-0-and-properties", 5, publish(8, topic(b"a") + b"\x02\x01\x00"), 0x81),
         Bad("auth-flags", 5, b"\xf1\x00", 0x81),
     ]
 

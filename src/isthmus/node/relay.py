@@ -284,12 +284,12 @@ class ClientSession(ClientInput):
                         waits += 1
                         check_publish_id(data, head, topic_end, stop)
                         topic_end += 2
+                    elif head & 0x08:
+                        raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
                     if topic_end + v5 > stop:
                         raise MalformedPacket("a PUBLISH that ends within its header")
                     if v5 and (data[topic_end] or not topic):
                         topic = self._check_properties(data, topic, topic_end, stop)
-                    elif head & 0x0E == 0x08:
-                        raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
                     route = routes[topic]
                     if inspects and not self._approved(head, data[start:stop]):
                         self._forward(data[begin:start], 0)
