@@ -117,12 +117,21 @@ def test_what_was_closed_here_is_not_read_on(channel: LinkChannel, listener: Lis
     assert listener.ends == ["end of stream"]
 
 
-def test_the_exchange_may_hold_reading_for_longer(channel: LinkChannel, listener: Listener) -> None:
-    wire = cast(Wire, channel.wire)
+def test_the_exchange_may_hold_reading_for_longer(
+    channel: LinkChannel, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so while it is given a piece, before the slice is over."""
+    received = listener.received
+
+    def rests(connection: Connection, data: bytes) -> None:
+        if not listener.pieces:
+            channel.hold_reading()
+        received(connection, data)
+
+    monkeypatch.setattr(listener, "received", rests)
     channel.data_received(MUCH)
-    channel.hold_reading()
     run_turns(channel, 5)
     assert listener.data == MUCH
-    assert not wire.reading
+    assert not cast(Wire, channel.wire).reading
     channel.release_reading()
-    assert wire.reading
+    assert cast(Wire, channel.wire).reading
