@@ -441,6 +441,8 @@ class Model:
                 return
             accepts = frame[3:4] == b"\0"
             packet = ConnAck(False, ReasonCode.SUCCESS if accepts else ReasonCode.UNSPECIFIED_ERROR)
+            if client.connect is not None:  # the exchange makes nothing of it: no will
+                client.connect = replace(client.connect, will=None, client_id="", clean_start=True)
         if client.accepted:
             if isinstance(packet, PubAck | PubRec):
                 self._answered(client, packet)

@@ -72,7 +72,7 @@ class Script:
         rng = self.rng
         streams = [self._client(number) for number in range(rng.choice((1, 2, 3, 4)))]
         operations: list[Operation] = []
-        whims = rng.choice((("congest", "relieve"), ("slow", "quick")))
+        whims = ("congest", "relieve", "slow", "quick")
         while streams:
             stream = rng.choice(streams)
             taken = rng.randint(1, 3)

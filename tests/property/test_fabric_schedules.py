@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.sim.schedule import PROFILES
+from isthmus.sim.schedule import ATTACKS, PROFILES
 from isthmus.sim.soak import soak
 
 ALGORITHMS = ("pf", "sf")
 QUICK = 60
+QUICK_ATTACKS = 25
 LONG = 2_000
 
 
@@ -18,6 +19,14 @@ def test_schedules(algorithm: str, profile: str) -> None:
     soaked = soak(algorithm, range(QUICK), profile=profile, max_failures=1)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK  # it is not all silence
+
+
+@pytest.mark.parametrize("profile", ATTACKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_attacks(algorithm: str, profile: str) -> None:
+    soaked = soak(algorithm, range(QUICK_ATTACKS), profile=profile, max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
 
 
 @pytest.mark.slow

@@ -68,6 +68,7 @@ class ClientInput(Session):
         "buffer",
         "carried_bytes",
         "connect_frame",
+        "deaf",
         "ends_s",
         "interrupted",
         "max_packet_bytes",
@@ -108,6 +109,8 @@ class ClientInput(Session):
         self.parked: deque[bytes] = deque()
         self.parked_bytes = 0
         self.reading_held = False
+        self.deaf = False
+        """What is parked last is no packet: nothing behind it is to be read."""
 
     # ---- what is done with it ------------------------------------------------------------
 
@@ -241,6 +244,7 @@ class ClientInput(Session):
             return
         self.parked.append(rest)
         self.parked_bytes += len(rest)
+        self.deaf = True
         self._hold_reading()
 
     def _keep(self, rest: bytes) -> None:
@@ -261,6 +265,8 @@ class ClientInput(Session):
             self.parked_bytes -= len(piece)
             self._handle_piece(piece)
             if self.waits is not Waits.NOTHING:
+                if self.waits is Waits.LINK:
+                    self._read_pings()
                 return
             if parked and perf_counter() > ends_s:
                 self._put_back(b"")
@@ -298,6 +304,13 @@ class ClientInput(Session):
         waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
         if self.waits is Waits.TURN or waiting > self.node.limits.buffer_bytes:
             self._hold_reading()
+
+    def _read_pings(self) -> None:
+        """A link is congested: go on reading what passes meanwhile, unless too much waits."""
+        waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
+        if self.reading_held and not self.deaf and waiting <= self.node.limits.buffer_bytes:
+            self.reading_held = False
+            self.release_reading()
 
     def _hold_reading(self) -> None:
         if not self.reading_held:

@@ -104,8 +104,10 @@ class AttackGenerator(Generator):
     def schedule(self) -> Schedule:
         rng = self.rng
         hold_s = 60.0
-        if self.profile in ("outlast", "renamed", "attack"):
+        if self.profile in ("outlast", "attack"):
             hold_s = rng.choice((1.0, 3.0, 6.0))
+        elif self.profile == "renamed":
+            hold_s = rng.choice((6.0, 10.0))  # longer than it takes to connect again
         elif self.profile == "expiry":
             hold_s = 600.0  # one partition after the other, and what does not expire is kept
         base = self._shape(crashes=self.profile == "attack", hold_s=hold_s)

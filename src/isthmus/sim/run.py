@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.recovery import RECOVERY_S
+from isthmus.exchange.traffic import DOUBT_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
@@ -317,7 +318,10 @@ class _Run:
             fabric.run(RECOVERY_S)  # wills that were kept over a crash are late
             fabric.settle()
         if self._holds():
-            fabric.run(self.schedule.settings.hold_s + 1.0)  # neighbours that will not come back
+            fabric.run(self.schedule.settings.hold_s + 1.0)  # neighbors that will not come back
+            fabric.settle()
+        if any(at_s > fabric.now_s - 3 * DOUBT_S for at_s, _, _ in fabric.trace.departures):
+            fabric.run(2 * DOUBT_S)  # what was for them went elsewhere, perhaps in vain
             fabric.settle()
 
     def _holds(self) -> bool:

@@ -22,11 +22,11 @@ from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate
 from isthmus.sim.provenance import provenance
 from isthmus.sim.run import ScheduleFailed, run_schedule
-from isthmus.sim.schedule import EVERY_PROFILE, PROFILES
+from isthmus.sim.schedule import EVERY_PROFILE
 
 __all__ = ["SOAKED", "Soaked", "main", "profile_of", "soak"]
 
-SOAKED = PROFILES
+SOAKED = EVERY_PROFILE
 """The profiles that take turns."""
 CHUNK = 50
 
