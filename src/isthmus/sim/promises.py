@@ -189,20 +189,12 @@ class Promises:
             return True
         if message.topic in client.node.broker.poison:
             return True
-        if message.retain and self.ends_s and self._superseded(message):
-            return True
         return self._touched(message, client)
 
     def _touched(self, message: Message, client: SimClient) -> bool:
         """Whether on its way there was a node whose id was not its own alone all the time."""
         touched = self.renamed | self.duplicated
         return bool(touched) and not touched.isdisjoint(self._way(message.node, client.node.name))
-
-    def _superseded(self, message: Message) -> bool:
-        """Whether another retained message of the topic is newer: that one is what must arrive."""
-        return any(
-            topic == message.topic and number > message.order for _, topic, number in self.retained
-        )
 
     def _way(self, one: str, other: str) -> list[str]:
         """The nodes from `one` to `other` in the tree that the schedule began with."""
