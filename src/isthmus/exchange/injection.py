@@ -33,6 +33,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from isthmus.exchange.aversions import Aversions
 from isthmus.exchange.message import Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
@@ -144,8 +145,12 @@ class Entry:
 class Injection:
     """The messages of one neighbor for the local broker, over any number of sessions."""
 
-    def __init__(self, shell: InjectionShell, counters: Counter[str]) -> None:
+    def __init__(
+        self, shell: InjectionShell, counters: Counter[str], aversions: Aversions | None = None
+    ) -> None:
+        """`aversions` are the broker's, for all that publish there."""
         self._shell = shell
+        self._aversions = Aversions() if aversions is None else aversions
         self._counters = counters
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
@@ -198,7 +203,7 @@ class Injection:
 
     def inject_plain(self, topic: bytes, payload: bytes) -> bool:
         """Publish a message at QoS 0, not retained, without properties: the hot path."""
-        if not self._clear or self._waiting or topic in self._unreleased:
+        if not self._clear or self._waiting or topic in self._unreleased or self._aversions:
             return self.inject(Message(topic, payload), None)
         assert self._terms is not None
         frame = plain_to_broker(topic, payload, self._terms.level)
@@ -259,6 +264,9 @@ class Injection:
     def _send(self, entry: Entry) -> None:
         assert self._terms is not None
         terms, message = self._terms, entry.message
+        if self._aversions and (why := self._aversions.to(message.topic, self._shell.now())):
+            self._set_aside(entry, f"the broker closes on {why}")
+            return
         if message.retain and not terms.retain_available:
             self._counters["retain_unavailable"] += 1
             if _is_from_comparison(message):
@@ -371,6 +379,7 @@ class Injection:
         popped = self._waiting.popleft()
         assert popped is accused, "the accused is the first to be sent"
         self._waiting_bytes -= accused.cost
+        self._aversions.learn(accused.message.topic, self._shell.now())
         self._set_aside(accused, f"{TRIES} sessions fell with it: {cause}")
         return True
 
@@ -384,6 +393,7 @@ class Injection:
 
     def forgive(self) -> None:
         """The broker itself was away: nobody is blamed for that, nor for what was before."""
+        self._aversions.clear()
         if self._waiting:
             self._waiting[0].falls = 0
 

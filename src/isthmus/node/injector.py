@@ -68,7 +68,7 @@ class Injector:
     def __init__(self, node: Node, key: str) -> None:
         self._node = node
         self._key = key
-        self._core = Injection(self, node.exchange.counters)
+        self._core = Injection(self, node.exchange.counters, node.aversions)
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
         self._session: InjectSession | None = None

@@ -24,6 +24,7 @@ from isthmus.addresses import Address
 from isthmus.config import NodeConfig, option_error
 from isthmus.cooperation.registry import load
 from isthmus.errors import ProtocolError
+from isthmus.exchange.aversions import Aversions
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.links import LinkSettings
 from isthmus.logs import configure, get_logger
@@ -76,6 +77,8 @@ class Node:
         self.own_client_ids = own_client_id(config.node.id, "")
         """What the client ids of the node's own sessions begin with; no client's may."""
         self.set_aside = SetAside(config.node.state_dir)
+        self.aversions = Aversions()
+        """What the broker closes on."""
         self.status_name = "stopped"
         self._max_clients = config.limits.clients
         self._clients: dict[ClientSession, None] = {}

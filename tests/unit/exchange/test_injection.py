@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.exchange import injection
+from isthmus.exchange.aversions import MEMORY_S
 from isthmus.exchange.injection import Injection, SessionTerms
 from isthmus.exchange.message import Message
 from isthmus.mqtt.decoding import decode
@@ -317,3 +318,54 @@ def test_a_refusal_is_the_end_of_a_message_and_of_no_other(shell: Shell) -> None
     assert shell.said_no == [0x87]
     assert done == [b"1"]
     assert shell.counters["inject_refused"] == 1
+
+
+def fall_again(shell: Shell) -> None:
+    """A session opens, and falls with the first message that is tried alone."""
+    shell.open()
+    shell.core.proven()
+    accused = shell.core.lost()
+    if accused is not None:
+        shell.core.blame(accused, "closed")
+
+
+def test_what_is_like_a_message_that_was_set_aside_is_not_tried(shell: Shell) -> None:
+    for number in range(100):
+        shell.core.inject(message(b"%d" % number, topic=b"p/\x01/%d" % number), None)
+    shell.core.inject(message(b"good", topic=b"good"), None)
+    for _ in range(injection.TRIES + 1):  # all are in flight at first, then one alone
+        fall_again(shell)
+    shell.take()
+    shell.open()
+    shell.core.proven()
+    assert shell.take() == [b"good"]
+    assert len(shell.aside) == shell.counters["set_aside"] == 100
+    assert shell.aside[1][1] == "the broker closes on a control character in its topic"
+    shell.acknowledge(shell.last[0])
+    assert shell.core.inject_plain(b"p/\x02", b"plain")
+    assert shell.core.inject_plain(b"good", b"plain good")
+    assert shell.take() == [b"plain good"]
+
+
+def test_what_was_learned_is_believed_for_a_while(shell: Shell) -> None:
+    shell.core.inject(message(b"one", topic="a/\uffff".encode()), None)
+    for _ in range(injection.TRIES + 1):
+        fall_again(shell)
+    shell.open()
+    shell.take()
+    shell.core.inject(message(b"two", topic="\ufdd0".encode()), None)
+    assert shell.take() == []
+    shell.now_s += MEMORY_S
+    shell.core.inject(message(b"three", topic="\ufdd0".encode()), None)
+    assert shell.take() == [b"three"]
+
+
+def test_a_broker_that_was_away_may_take_what_it_closed_on(shell: Shell) -> None:
+    shell.core.inject(message(b"one", topic=b"\x01"), None)
+    for _ in range(injection.TRIES + 1):
+        fall_again(shell)
+    shell.core.forgive()
+    shell.open()
+    shell.take()
+    shell.core.inject(message(b"two", topic=b"\x01"), None)
+    assert shell.take() == [b"two"]
