@@ -31,7 +31,7 @@ __all__ = ["LinkChannel", "TlsDoor", "dial"]
 
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
-PIECE_BYTES = 4096
+PIECE_BYTES = 8192
 
 
 class LinkChannel(Session):
