@@ -62,8 +62,9 @@ class BrokerCopies:
         self._node_id = node_id
         self._counters = counters
         self._timers = Timers(host, self._timer_fired)
-        self._queue: dict[bytes, bool] = {}
-        """Topics to be given; True: the broker is asked first."""
+        self._to_give: dict[bytes, None] = {}
+        self._to_ask: dict[bytes, None] = {}
+        """Topics that the broker is asked for, and given if it has something else."""
         self._in_flight: dict[bytes, tuple[str, int]] = {}
         """How many the broker has not acknowledged, and by which session."""
         self._given = 0
@@ -82,7 +83,7 @@ class BrokerCopies:
     def start(self) -> None:
         """Give what was owed when the last life ended, if the broker has not got it after all."""
         for topic in self._store.owed:
-            self._queue[topic] = True
+            self._to_ask[topic] = None
         self._soon()
 
     def stop(self) -> None:
@@ -127,7 +128,10 @@ class BrokerCopies:
             self._give_without_store(retained)
             return
         self._store.owe(topic)
-        self._queue[topic] = ask or self._queue.get(topic, False)
+        if ask or topic in self._to_ask:
+            self._to_ask[topic] = None
+        else:
+            self._to_give[topic] = None
         self._soon()
 
     def _give_without_store(self, retained: Retained) -> None:
@@ -144,7 +148,7 @@ class BrokerCopies:
             if written := self._written.pop(each, None):
                 for topic in written.since(self._host.now() - WRITTEN_S):
                     self._store.owe(topic)
-                    self._queue[topic] = True
+                    self._to_ask[topic] = None
         self._soon()
 
     # ---- inside --------------------------------------------------------------------------
@@ -171,17 +175,18 @@ class BrokerCopies:
                 self._forget_in_flight(topic, key)
             self._counters["inject_dropped"] += 1
             self._store.owe(topic)
-            self._queue[topic] = True
+            self._to_ask[topic] = None
             self._soon(DOUBT_S)
         elif message.qos == 0:
             self._written.setdefault(key, _Lately()).note(topic, self._host.now())
 
     def _acknowledged(self, topic: bytes, version: Version, key: str) -> None:
         self._forget_in_flight(topic, key)
-        if topic not in self._doubtful and not self._queue.get(topic):
+        if not (topic in self._doubtful or topic in self._to_ask or topic in self._asked):
             self._store.settle(topic, version)
-        if self._queue:
-            self._soon()
+            if topic in self._store.owed and topic not in self._in_flight:
+                self._to_give[topic] = None  # a newer one came by a comparison meanwhile
+        self._soon()
 
     def _forget_in_flight(self, topic: bytes, key: str) -> None:
         if key == OWN_KEY:
@@ -238,35 +243,51 @@ class BrokerCopies:
                 self._doubtful.move_to_end(topic)
                 continue
             del self._doubtful[topic]
-            self._queue[topic] = True
+            self._to_ask[topic] = None
         self._soon()
 
+    @property
+    def _may_give(self) -> bool:
+        return bool(self._to_give) and self._given < MAX_GIVEN
+
+    @property
+    def _may_ask(self) -> bool:
+        """As many at a time as possible: a question takes its time, however small it is."""
+        return bool(self._to_ask) and len(self._asked) + ASK <= MAX_ASKED
+
     def _soon(self, delay_s: float = 0.0) -> None:
-        if self._queue:
+        if self._may_give or self._may_ask:
             self._timers.set_timer_unless_set(delay_s, "give")
 
     def _give_more(self) -> None:
-        """Give or ask for some of what is queued, while the broker keeps up."""
-        to_ask: list[bytes] = []
+        """Give and ask for some of what is queued, while the broker keeps up."""
         now_ms = self._host.wall_ms()
         for _ in range(SLICE):
-            if not self._queue or self._given >= MAX_GIVEN or len(self._asked) >= MAX_ASKED:
+            if not self._may_give:
                 break
-            topic, ask = self._queue.popitem()
+            topic, _ = self._to_give.popitem()
             retained = self._store.get(topic, now_ms)
-            if topic not in self._store.owed or topic in self._asked:
-                continue
             if retained is None:
                 self._settle(topic)
-            elif ask:
-                self._asked.add(topic)
-                to_ask.append(topic)
-            else:
+            elif topic in self._store.owed and not (
+                topic in self._asked or topic in self._in_flight
+            ):
                 self._give(retained)
-        if to_ask:
-            self._host.ask_retained(to_ask, lambda found: self._told(to_ask, found))
-        if self._queue and self._given < MAX_GIVEN and len(self._asked) < MAX_ASKED:
-            self._soon()
+        if self._may_ask:
+            self._ask_some(now_ms)
+        self._soon()
+
+    def _ask_some(self, now_ms: int) -> None:
+        topics: list[bytes] = []
+        for _ in range(min(ASK, len(self._to_ask))):
+            topic, _ = self._to_ask.popitem()
+            if self._store.get(topic, now_ms) is None:
+                self._settle(topic)
+            elif topic in self._store.owed and topic not in self._asked:
+                topics.append(topic)
+        if topics:
+            self._asked.update(topics)
+            self._host.ask_retained(topics, lambda found: self._told(topics, found))
 
     def _told(self, topics: list[bytes], found: Mapping[bytes, bytes | None] | None) -> None:
         now_ms = self._host.wall_ms()
@@ -281,7 +302,7 @@ class BrokerCopies:
                 self._settle(topic)
             else:
                 self._counters["retained_given_again"] += 1
-                self._give(retained)
+                self._to_give[topic] = None  # in its turn: many answers may come at once
         self._soon()
 
     def _settle(self, topic: bytes) -> None:

@@ -112,6 +112,24 @@ def test_a_live_message_at_qos_0_that_the_broker_lost_is_given_again() -> None:
     assert retained(b) == retained(a)
 
 
+def test_a_newer_one_by_comparison_while_an_older_one_is_in_flight() -> None:
+    """The acknowledgement of the older one does not settle the newer one."""
+    fabric, a, b = pair(broker_delay_s=0.3)
+    publisher = a.client("p")
+    fabric.run(3.0)
+    publisher.publish("r/t", b"older", qos=1, retain=True)
+    fabric.run(0.45)
+    assert b.exchange.retention.store.version(b"r/t") is not None
+    news = a.exchange.retention.store.record_local(
+        b"r/t", b"newer", now_ms=a.exchange.host.wall_ms()
+    )
+    assert b.exchange.retention.store.offer(news, b.exchange.host.wall_ms())
+    b.exchange.retention.broker.owe(news, ask=False)
+    fabric.run(10.0)
+    assert retained(b)["r/t"] == b"newer"
+    assert len(b.exchange.retention.broker) == 0
+
+
 def test_two_publishers_of_one_topic_at_two_brokers_at_once() -> None:
     """Each broker has its own clients' messages by one connection and the others' by another."""
     fabric, a, b = pair()
