@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["MEMORY_S", "Aversions"]
+__all__ = ["MEMORY_S", "Aversions", "is_special"]
 
 MEMORY_S: Final = 60.0
 
@@ -25,6 +25,12 @@ _SPECIAL: Final = {
     "a control character in its topic": re.compile("[\x01-\x1f\x7f-\x9f]"),
     "a noncharacter in its topic": re.compile(f"[\ufdd0-\ufdef{_LAST_TWO}]"),
 }
+_ANY: Final = re.compile("|".join(found.pattern for found in _SPECIAL.values()))
+
+
+def is_special(topic: bytes) -> bool:
+    """Whether there is anything in it that a broker may close on."""
+    return _ANY.search(topic.decode()) is not None
 
 
 class Aversions(dict[str, float]):

@@ -17,10 +17,14 @@ the shell has it blamed (`blame`) only if it knows that the broker itself stood 
 `TRIES` times in a row it is set aside, and everything behind it flows again.  So it does when the
 broker keeps the session and just does not acknowledge (`acquit`).
 
+At QoS 0 nobody can be blamed: what was written may be the cause or lost with the session.  So what
+a broker may well close on, by its topic (`isthmus.exchange.aversions`), is published at QoS 1.
+
 **Bounds.**  QoS 1 and 2 wait as long as it takes; what neighbors may have unacknowledged bounds
 them.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes then is dropped and counted.  A
 retained message is never dropped: over the bound the newest of a topic takes the place of the one
-before, so the retained store of the fabric bounds these.
+before, so the retained store of the fabric bounds these.  What is published at QoS 1 for the sake
+of its topic counts until it is acknowledged.
 
 RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgment.
 """
@@ -33,7 +37,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from isthmus.exchange.aversions import Aversions
+from isthmus.exchange.aversions import Aversions, is_special
 from isthmus.exchange.message import Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
@@ -154,6 +158,8 @@ class Injection:
         self._counters = counters
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
+        self._raised_bytes = 0
+        """Of what came at QoS 0, is published at QoS 1 and is not done."""
         self._newest: dict[bytes, Entry] = {}
         """By topic the last retained message at QoS 0 that waits."""
         self._in_flight: dict[int, Entry] = {}
@@ -190,6 +196,8 @@ class Injection:
         """Publish `message`; False if it had to be dropped, which only happens at QoS 0."""
         entry = Entry(message, done)
         if message.qos == 0:
+            if is_special(message.topic):
+                return self._inject_special(entry)
             if self._clear and not self._waiting and message.topic not in self._unreleased:
                 self._send(entry)
                 return True
@@ -201,8 +209,33 @@ class Injection:
         self._advance()
         return True
 
+    def _inject_special(self, entry: Entry) -> bool:
+        """Publish what came at QoS 0 at QoS 1, so that it can be blamed."""
+        message, done, cost = entry.message, entry.done, entry.cost
+        if self._raised_bytes + cost > MAX_WAITING_BYTES and not message.retain:
+            return False
+
+        def over() -> None:
+            self._raised_bytes -= cost
+            if done is not None:
+                done()
+
+        entry.message, entry.done = copy(message), over
+        entry.message.qos = 1
+        self._raised_bytes += cost
+        if message.retain and self._raised_bytes > MAX_WAITING_BYTES:
+            return self._supersede(entry)
+        if message.retain:
+            self._newest[message.topic] = entry
+        self._wait(entry)
+        self._advance()
+        return True
+
     def inject_plain(self, topic: bytes, payload: bytes) -> bool:
-        """Publish a message at QoS 0, not retained, without properties: the hot path."""
+        """Publish a message at QoS 0, not retained, without properties: the hot path.
+
+        Its topic is not a special one.
+        """
         if not self._clear or self._waiting or topic in self._unreleased or self._aversions:
             return self.inject(Message(topic, payload), None)
         assert self._terms is not None

@@ -4,6 +4,7 @@ A plain message is at QoS 0, not retained, and has no properties.  All of its pa
 and the payload is then the same for every message of one topic and origin, so it is made once, and
 what was found out about one message (its route, that its origin may come over this link) holds for
 the others, until `forget` is called because anything that the finding rests on may have changed.
+Topics that a broker may close on are not remembered: the closer look is what they need.
 
 Everything here could be left out without changing what arrives where; it is several times faster.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus.cooperation.api import Route, SessionInfo
+from isthmus.exchange.aversions import is_special
 from isthmus.exchange.message import Message, plain_prefix, plain_to_link
 from isthmus.exchange.routes import MAX_TOPICS
 
@@ -65,7 +67,12 @@ class PlainMessages:
     def remember(self, neighbor: SessionInfo, frame: bytes, message: Message, route: Route) -> None:
         """A message was looked at closely; if it was plain, the next one like it need not be."""
         start, end = _header(frame)
-        if end and not (message.qos or message.properties or message.expiry_s is not None):
+        if end and not (
+            message.qos
+            or message.properties
+            or message.expiry_s is not None
+            or is_special(message.topic)
+        ):
             if self._count >= MAX_TOPICS:
                 self.forget()
             self._count += 1

@@ -8,7 +8,10 @@ the login, and speaks MQTT 5 if the broker does, else 3.1.1.
         └──refused, no answer──▶ pause, twice as long each time
 
 The pause begins at `FIRST_PAUSE_S` again when a session stood for `STOOD_S` or a message was set
-aside; while suspects are tried it is `TRIAL_PAUSE_S`.
+aside; while suspects are tried it is `TRIAL_PAUSE_S`.  It grows to `LONGEST_PAUSE_S`, but only to
+`PROMPT_PAUSE_S` as long as the broker accepts sessions within `PROMPT_S` and gives no reason of its
+own for ending them: then it stands, something that it was given is the cause, and whoever sends
+that must not stop the others by it.
 
 **The witness.**  While a suspect is in flight the node holds a second TCP connection to the broker,
 on which it says nothing.  A broker that crashes, is stopped or restarted loses that too.  So a
@@ -48,6 +51,7 @@ __all__ = ["Injector", "own_client_id"]
 KEEP_ALIVE_S = 30
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 TRIAL_PAUSE_S = 0.05
+PROMPT_S, PROMPT_PAUSE_S = 0.25, 0.25
 STOOD_S = 5.0
 TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
@@ -261,6 +265,8 @@ class Injector:
             self._node.exchange.retention.broker.session_lost(self._key)
             if self.now() - self._opened_s >= STOOD_S:
                 self._pause_s = FIRST_PAUSE_S
+            if session.prompt and session.farewell not in INNOCENT_FAREWELLS:
+                self._pause_s = min(self._pause_s, PROMPT_PAUSE_S)
             pause_s = TRIAL_PAUSE_S if on_trial else self._longer_pause()
         else:
             if not session.answered:
@@ -277,6 +283,7 @@ class InjectSession(Session):
     """The connection under an :class:`Injector`."""
 
     __slots__ = (
+        "_begun_s",
         "_buffer",
         "_greeting",
         "_injector",
@@ -287,6 +294,7 @@ class InjectSession(Session):
         "answered",
         "farewell",
         "level",
+        "prompt",
     )
 
     def __init__(self, node: Node, injector: Injector) -> None:
@@ -303,6 +311,9 @@ class InjectSession(Session):
         """A CONNACK came, whatever it said."""
         self.farewell: int | None = None
         """The reason code of the broker's DISCONNECT."""
+        self._begun_s = 0.0
+        self.prompt = False
+        """It was accepted at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, MAX_WAITING_BYTES)
@@ -315,6 +326,7 @@ class InjectSession(Session):
 
     def begin(self) -> None:
         self.level = self._node.broker_level
+        self._begun_s = self._node.loop.time()
         self.wire.write(self._injector.connect_packet(self.level))
         self._keep_alive()
 
@@ -364,6 +376,7 @@ class InjectSession(Session):
         self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
             self._greeting = False
+            self.prompt = self._node.loop.time() - self._begun_s <= PROMPT_S
             self._injector.opened(self, connack)
             return
         if self.level == 4 or not (

@@ -369,3 +369,61 @@ def test_a_broker_that_was_away_may_take_what_it_closed_on(shell: Shell) -> None
     shell.take()
     shell.core.inject(message(b"two", topic=b"\x01"), None)
     assert shell.take() == [b"two"]
+
+
+def test_what_a_broker_may_close_on_is_blamed_at_qos_0_too(shell: Shell) -> None:
+    shell.open()
+    shell.core.inject(message(b"poison", 0, topic=b"p/\x01"), None)
+    shell.core.inject(message(b"good", 0), None)
+    assert shell.take() == [b"poison", b"good"]
+    assert [publish.qos for publish in shell.last] == [1, 0]
+    fall(shell)
+    for _ in range(injection.TRIES):
+        fall_again(shell)
+    assert [payload for payload, _ in shell.aside] == [b"poison"]
+    shell.take()
+    shell.open()
+    for number in range(10):
+        shell.core.inject(message(b"%d" % number, 0, topic=b"p/\x02"), None)
+    assert shell.take() == [], "learned"
+    assert len(shell.aside) == 11
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_what_is_raised_to_qos_1_is_bounded_until_it_is_done(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, retain: bool
+) -> None:
+    monkeypatch.setattr(injection, "MAX_WAITING_BYTES", 2000)
+    shell.open()
+    done: list[bytes] = []
+    taken = [
+        shell.core.inject(message(b"x", 0, topic=b"\x01", retain=retain), done_to(done, b"x"))
+        for _ in range(10)
+    ]
+    at_once = len(shell.take())
+    assert at_once == 4
+    assert taken == [True] * 4 + [retain] * 6
+    for publish in shell.last:
+        shell.acknowledge(publish)
+    newest = shell.take()
+    assert newest == [b"x"] * retain, "the newest retained message is never dropped"
+    for publish in shell.last:
+        shell.acknowledge(publish)
+    assert len(done) == (10 if retain else 4)
+    assert shell.core.inject(message(b"again", 0, topic=b"\x01"), None)
+    assert shell.take() == [b"again"]
+
+
+def test_qos_2_that_was_not_completed_is_published_again(shell: Shell) -> None:
+    """Never lost: a broker may hand it out at PUBREL only, and forgets it with a clean session."""
+    shell.open()
+    done = inject(shell, b"2", qos=2)
+    shell.take()
+    shell.core.acknowledged(bytes((0x50, 2)) + shell.last[0].packet_id.to_bytes(2))
+    fall(shell)
+    assert done == []
+    shell.open()
+    shell.core.proven()
+    assert shell.take() == [b"2"]
+    shell.acknowledge(shell.last[0])
+    assert done == [b"2"]

@@ -52,6 +52,15 @@ def test_a_message_that_differs_is_not_taken_for_it(other: Message) -> None:
         assert plain.find(NEIGHBOR, frame) is None, "only plain messages are remembered"
 
 
+@pytest.mark.parametrize("topic", ["p/\x01", "p/\x9f", "\ufdd0", "p/\U0010ffff"])
+def test_a_topic_that_a_broker_may_close_on_gets_a_closer_look_every_time(topic: str) -> None:
+    plain = PlainMessages("here")
+    message = Message(topic.encode(), b"x", origin="there", hops=1)
+    frame = to_link(message, 0, 0, 0.0)
+    plain.remember(NEIGHBOR, frame, message, ROUTE)
+    assert plain.find(NEIGHBOR, frame) is None
+
+
 def test_what_is_remembered_is_bounded() -> None:
     plain = PlainMessages("here")
     for number in range(MAX_TOPICS + 10):
