@@ -219,7 +219,7 @@ class Limits(Section):
         default=16_777_216, ge=128, le=MAX_PACKET_BYTES, examples=[16_777_216]
     )
     connect_bytes: int = Field(default=131_072, ge=128, le=MAX_PACKET_BYTES, examples=[131_072])
-    property_bytes: int = Field(default=32_768, ge=128, le=MAX_PACKET_BYTES, examples=[32_768])
+    property_bytes: int = Field(default=32_768, ge=128, le=65_536, examples=[32_768])
     filters_per_packet: int = Field(default=1_024, ge=1, le=1_000_000, examples=[1_024])
     filters_per_client: int = Field(default=10_000, ge=1, le=10_000_000, examples=[10_000])
     topic_levels: int = Field(default=128, ge=1, le=65_536, examples=[128])

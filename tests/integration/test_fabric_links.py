@@ -306,6 +306,8 @@ def subscribe_to(*filters: str) -> Subscribe:
 
 
 GOOD_MESSAGE = to_link(Message(b"t", b"x", origin="x"), 0, 0, 0.0)
+MANY_PROPERTIES = Properties(user_properties=(("a", "b"),) * 100_000)
+NO_SECTIONS = b"\0\1\0\0\1\0\0\0\0" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -326,6 +328,11 @@ GOOD_MESSAGE = to_link(Message(b"t", b"x", origin="x"), 0, 0, 0.0)
         b"\x30\xff\xff\xff\xff\xff",
         b"\x36\x05\x00\x01t\x00\x00",
         b"\x00\x00",
+        Publish("$isthmus/sf/sync", b"begin", properties=MANY_PROPERTIES),
+        to_link(Message(b"t", b"x", origin="x", properties=b"\x26\0\1a\0\1b" * 100_000), 0, 0, 0.0),
+        SubAck(1, (ReasonCode.SUCCESS,) * 200_000),
+        Publish("$isthmus/retained", b"\2\5\0\0\0\1" + NO_SECTIONS),
+        Publish("$isthmus/retained", b"\2\2\0\0\0\1" + bytes(range(256)) * 4_000),
     ],
     ids=[
         "topology-not-json",
@@ -343,6 +350,11 @@ GOOD_MESSAGE = to_link(Message(b"t", b"x", origin="x"), 0, 0, 0.0)
         "length-of-five-bytes",
         "qos-3",
         "packet-type-0",
+        "control-properties",
+        "message-properties",
+        "long-suback",
+        "versions-of-nothing",
+        "long-ask",
     ],
 )
 def test_a_malformed_control_message_ends_that_link_alone(

@@ -24,7 +24,7 @@ from isthmus.cooperation.api import (
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.clients import Client, Clients
 from isthmus.exchange.connection import Connection
-from isthmus.exchange.hello import Hello
+from isthmus.exchange.hello import CONTROL_LIMITS, Hello
 from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import Link, LinkStatus
@@ -47,6 +47,8 @@ __all__ = ["CONTROL_PREFIX", "Client", "Exchange", "ExchangeSettings"]
 
 CONTROL_PREFIX = b"$isthmus/"
 TOPOLOGY_TOPIC = "$isthmus/topology"
+MAX_ALGORITHM_BYTES = 131_072
+"""Of a SUBSCRIBE, UNSUBSCRIBE, SUBACK or UNSUBACK on a link."""
 TELL_AGAIN_S = 60.0
 TOPOLOGY_TURN_S = 0.005
 TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
@@ -342,6 +344,8 @@ class Exchange:
             Traffic.send(link, lane, Incoming.released(frame[2] << 8 | frame[3]))
         elif head not in _ALGORITHMS_OWN:
             raise RemoteProtocolError(f"a packet that begins with 0x{head:02x} on a link")
+        elif len(frame) > MAX_ALGORITHM_BYTES:
+            raise RemoteProtocolError(f"a control packet of {len(frame)} bytes")
         elif link.active:
             self.counters["control_received"] += 1
             self._tell_algorithm(link, PacketType(head >> 4), frame)
@@ -358,7 +362,7 @@ class Exchange:
             raise
 
     def _control_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
-        packet = decode(frame, 5)
+        packet = decode(frame, 5, CONTROL_LIMITS)
         assert isinstance(packet, Publish)
         self.counters["control_received"] += 1
         if packet.topic == STREAM_TOPIC:

@@ -34,11 +34,13 @@ from functools import lru_cache
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect
+from isthmus.mqtt.primitives import ReadLimits
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = [
     "AUTH_METHOD",
+    "CONTROL_LIMITS",
     "NONCE_BYTES",
     "PROOF_BYTES",
     "WIRE_VERSION",
@@ -65,6 +67,8 @@ PROOF_BYTES = 32
 CLIENT_ID_PREFIX = "$isthmus/"
 MAX_LANES = 64
 MAX_PACKET_BYTES = 268_435_460
+CONTROL_LIMITS = ReadLimits(property_bytes=8_192)
+"""What a control packet may have of properties: reading them takes time."""
 BEFORE_PROOF = frozenset(("authentication", "bad-hello", "not-a-node", "version"))
 """Causes for which a node is refused before it has proved itself, so that nobody proves them."""
 CAUSES = BEFORE_PROOF | {

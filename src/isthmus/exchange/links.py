@@ -24,7 +24,13 @@ from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.connection import Connection, Greeting
 from isthmus.exchange.greeting_room import GreetingRoom, Guest
-from isthmus.exchange.hello import Hello, LinkRefused, cause_of_goodbye, link_key
+from isthmus.exchange.hello import (
+    CONTROL_LIMITS,
+    Hello,
+    LinkRefused,
+    cause_of_goodbye,
+    link_key,
+)
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.lane import Incoming
 from isthmus.exchange.link import MAX_CONTROL_BYTES, Link, LinkStatus, Peer
@@ -615,7 +621,7 @@ class Links:
         """A node that stops and will know us again is kept, like one that crashed."""
         link, peer = connection.link, connection.peer
         connection.close()
-        packet = decode(frame, 5)
+        packet = decode(frame, 5, CONTROL_LIMITS)
         assert isinstance(packet, Disconnect)
         if cause_of_goodbye(packet) == "same-id":
             own, other = self.hello.node_id, connection.peer_id()

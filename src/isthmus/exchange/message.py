@@ -29,7 +29,7 @@ from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.primitives import PacketType, Reader
 from isthmus.mqtt.properties import read_properties, write_properties
-from isthmus.mqtt.publish_properties import check_publish_properties
+from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_properties
 
 __all__ = [
     "Message",
@@ -171,6 +171,8 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     block_start = value_start + (frame[pos + 5] << 8 | frame[pos + 6])
     if block_start > end:
         raise MalformedPacket("a property $i that is longer than its packet")
+    if end - block_start > MAX_PROPERTY_BYTES:
+        raise MalformedPacket(f"{end - block_start} bytes of properties")
     value = frame[value_start:block_start].decode("ascii")
     found = _VALUE.fullmatch(value)
     if found is None or not topic:

@@ -233,6 +233,7 @@ class RetainedSync:
                 reader.finish()
                 self._digest_due = True
             case _Kind.ASK_LEAVES:
+                _check_size(reader)
                 self._leaves_to_tell.update(dict.fromkeys(_ascending(reader.rest())))
             case _Kind.LEAVES:
                 self._compare_leaves(reader)
@@ -366,7 +367,7 @@ class RetainedSync:
         while reader.remaining:
             leaf, after, complete = reader.two_byte_integer(), reader.binary(), reader.byte()
             count = reader.four_byte_integer()
-            if count > 1:
+            if count > 1 or sections:
                 _check_size(reader)
             if complete > 1 or not (complete or count):
                 raise MalformedPacket("a list of retained versions that has no end")

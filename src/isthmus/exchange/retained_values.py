@@ -14,7 +14,7 @@ from typing import Final
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.primitives import Reader
-from isthmus.mqtt.publish_properties import check_publish_properties
+from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_properties
 from isthmus.mqtt.topics import is_valid_topic_name
 
 __all__ = [
@@ -178,6 +178,8 @@ def read_retained(reader: Reader) -> Retained:
         raise MalformedPacket(f"a retained message with flags 0x{flags:02X}")
     expiry_s = reader.four_byte_integer() if flags & _HAS_EXPIRY else None
     properties = _take(reader, reader.four_byte_integer())
+    if len(properties) > MAX_PROPERTY_BYTES:
+        raise MalformedPacket(f"a retained message with {len(properties)} bytes of properties")
     if check_publish_properties(properties, 0, len(properties)):
         raise MalformedPacket("a retained message with a topic alias")
     payload = _take(reader, reader.four_byte_integer())

@@ -20,7 +20,10 @@ from isthmus.mqtt.properties import (
 )
 from isthmus.mqtt.rules import Rule
 
-__all__ = ["check_publish_properties"]
+__all__ = ["MAX_PROPERTY_BYTES", "check_publish_properties"]
+
+MAX_PROPERTY_BYTES: Final = 65_600
+"""In a message on a link or in a store: what a node may take from a client, and a little more."""
 
 _ALLOWED: Final = allowed_properties(PacketType.PUBLISH)
 _SIZES: Final = {

@@ -91,6 +91,7 @@ class ClientSession(ClientInput):
         "transport_name",
         "unreleased",
         "withheld",
+        "withheld_bytes",
         "withheld_flags",
     )
 
@@ -113,6 +114,7 @@ class ClientSession(ClientInput):
         """Flags of a PUBLISH that its broker's CONNACK does not grant."""
         self.withheld: dict[int, tuple[bytes, bytes]] = {}
         """Such PUBLISHes and their topics, by identifier, until the broker has answered them."""
+        self.withheld_bytes = 0
         self.peer = ""
         self.timer: asyncio.TimerHandle | None = None
 
@@ -418,20 +420,27 @@ class ClientSession(ClientInput):
 
         Some do all the same (RabbitMQ lowers the QoS): the fabric gets it if the broker says so.
         """
-        waiting = sum(len(each) for each, _ in self.withheld.values())
-        if frame[0] & 0x06 and waiting + len(frame) <= self.node.limits.packet_bytes:
+        if frame[0] & 0x06 and self.withheld_bytes + len(frame) <= self.node.limits.packet_bytes:
             packet_id = _packet_id(frame)
-            self.awaited += packet_id not in self.withheld
+            self._take_withheld(packet_id)
+            self.awaited += 1
+            self.withheld_bytes += len(frame)
             self.withheld[packet_id] = frame, topic
         else:
             self.node.counters.refusals["publish-not-granted"] += 1
+
+    def _take_withheld(self, packet_id: int) -> tuple[bytes, bytes] | None:
+        withheld = self.withheld.pop(packet_id, None)
+        if withheld is not None:
+            self.awaited -= 1
+            self.withheld_bytes -= len(withheld[0])
+        return withheld
 
     def publish_answered(self, packet_id: int, *, refused: bool, final: bool) -> None:
         """The broker's PUBACK or PUBREC."""
         if refused or final:
             self.unreleased.release(packet_id)
-        if withheld := self.withheld.pop(packet_id, None):
-            self.awaited -= 1
+        if withheld := self._take_withheld(packet_id):
             if refused:
                 self.node.counters.refusals["publish-not-granted"] += 1
             else:
