@@ -568,7 +568,11 @@ class _Join:
 
 
 class _InHand:
-    """A message that is not safe yet, and who waits for it to be; called when it is."""
+    """A message that is not safe yet, and who waits for it to be; called when it is.
+
+    Another copy of it can be in hand too: one that was believed only later.  Each acknowledges its
+    own; who sends it again waits for the latest.
+    """
 
     __slots__ = ("_all", "_done", "_waiting", "message")
 
@@ -579,15 +583,21 @@ class _InHand:
         done: Callable[[], None],
     ) -> None:
         self._all = in_hand
-        self._done = done
+        self._done: Callable[[], None] | None = done
         self._waiting: list[Callable[[], None]] | None = None
         self.message = message
 
     def __call__(self) -> None:
-        if self._all.pop((self.message.origin, self.message.number), None):
-            self._done()
-            for done in self._waiting or ():
-                done()
+        acknowledge, self._done = self._done, None
+        if acknowledge is None:
+            return
+        key = (self.message.origin, self.message.number)
+        if self._all.get(key) is self:
+            del self._all[key]
+        acknowledge()
+        waiting, self._waiting = self._waiting, None
+        for done in waiting or ():
+            done()
 
     def wait(self, done: Callable[[], None]) -> None:
         if self._waiting is None:
@@ -595,8 +605,7 @@ class _InHand:
         self._waiting.append(done)
 
     def give_in(self, done: Callable[[], None]) -> None:
-        key = (self.message.origin, self.message.number)
-        if self._all.get(key) is self and self._waiting and done in self._waiting:
+        if self._waiting and done in self._waiting:
             self._waiting.remove(done)
             done()
 

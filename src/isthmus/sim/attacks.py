@@ -27,6 +27,8 @@ __all__ = ["AttackGenerator"]
 FOR_EVER: Final = 0xFFFF_FFFF
 MINUTE_MS: Final = 60_000
 YEAR_MS: Final = 365 * 24 * 3_600_000
+RECONNECTED_S: Final = 15.0
+"""Everybody who can be reached is linked again by then."""
 FLOODS: Final = (33_000, 40_000, 70_000)
 """More than half of the packet identifiers, and more than all of them."""
 
@@ -210,7 +212,9 @@ class AttackGenerator(Generator):
         self._add("restart", one, after_s=0.1 + rng.choice((0.0, 0.3, 3.0)))
         self._add("restart", other, after_s=0.1 + late_s)
         self._burst(late_s)
-        self.now_s += rng.choice((0.0, late_s))
+        # Else a link could be down for longer than the hold time, one crash after the other.
+        apart_s = rng.choice((0.0, late_s)) if self.profile == "attack" else late_s + RECONNECTED_S
+        self.now_s += apart_s
 
     def _do_long_partition(self) -> None:
         rng = self.rng

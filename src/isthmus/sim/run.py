@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.recovery import RECOVERY_S
-from isthmus.exchange.traffic import DOUBT_S
+from isthmus.exchange.traffic import DOUBT_S, LET_GO_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
@@ -320,8 +320,10 @@ class _Run:
         if self._holds():
             fabric.run(self.schedule.settings.hold_s + 1.0)  # neighbors that will not come back
             fabric.settle()
-        if any(at_s > fabric.now_s - 3 * DOUBT_S for at_s, _, _ in fabric.trace.departures):
-            fabric.run(2 * DOUBT_S)  # what was for them went elsewhere, perhaps in vain
+        lately_s = fabric.now_s - 2 * DOUBT_S - LET_GO_S
+        if any(at_s > lately_s for at_s, _, _ in fabric.trace.departures):
+            # What was for them went elsewhere, perhaps in vain, and perhaps one waits for another.
+            fabric.run(2 * DOUBT_S + LET_GO_S)
             fabric.settle()
 
     def _holds(self) -> bool:

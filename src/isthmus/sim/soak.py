@@ -125,7 +125,10 @@ def soak_on_every_core(
     work = partial(soak, algorithm, profile=profile, max_failures=max_failures)
     with ProcessPoolExecutor(processes) as pool:
         for done in as_completed(pool.submit(work, chunk) for chunk in chunks):
-            soaked.add(done.result())
+            part = done.result()
+            soaked.add(part)
+            for profile_, seed, problem in part.failures:
+                print(f"FAILED --profile {profile_} --seed {seed}: {problem}", file=sys.stderr)
             progress(soaked)
             if len(soaked.failures) >= max_failures:
                 pool.shutdown(cancel_futures=True)

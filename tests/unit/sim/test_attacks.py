@@ -209,3 +209,21 @@ def test_what_a_flip_damages_is_not_believed() -> None:
         disk.save("a", b"neighbors", 0.0)
         disk.flip(random.Random(seed))
         assert disk.load("a") in (b"neighbors", None, disk.files["a"])
+
+
+# ---- seeds that have found something ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("profile", "seed"),
+    [
+        ("double", 2202),  # a number that was forgotten when its origin became known
+        ("renamed", 2611),  # two copies in hand, of which one was never acknowledged
+        ("attack", 1051),  # two nodes that dial each other, and lanes that take longer than hold_s
+        ("clocks", 78),  # what a comparison had brought first was not passed on live
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["pf", "sf"])
+def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) -> None:
+    soaked = soak(algorithm, [seed], profile=profile)
+    assert not soaked.failures, soaked.failures
