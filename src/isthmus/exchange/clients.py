@@ -11,18 +11,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from isthmus.cooperation.api import CooperationAlgorithm, SessionInfo, SessionKind, SessionStatus
-from isthmus.errors import IsthmusError
 from isthmus.exchange.host import Host
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.exchange.wills import DueWill, Wills
+from isthmus.exchange.wills_keeping import WillsKeeping
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
 from isthmus.mqtt.primitives import PacketType
 
 __all__ = ["Client", "Clients"]
 
-SNAPSHOT_S = 1.0
 RESTORED_AFTER_S = 5.0
 
 
@@ -58,29 +57,28 @@ class Clients:
         self._timers = Timers(host, self._timer_fired)
         self._clients: dict[SessionInfo, Client] = {}
         self._unreleased = UnreleasedOfSessions()
-        self._saving = False
         self._restored: list[DueWill] = []
         """Wills of the node's last life; they wait until the neighbours are back."""
-        self.wills = Wills(self._timers)
+        self.wills = Wills(self._timers, salt=int.from_bytes(host.token_bytes(4)))
+        self._keeping = WillsKeeping(host, self.wills)
 
     def start(self) -> None:
         """Send the wills of clients that were lost with the node's last life."""
-        kept = self._host.load_state("wills")
-        if not kept:
-            return
-        try:
-            self._restored = self.wills.restore(kept, self._host.now())
+        self._restored = self._keeping.load()
+        if self._restored:
             self._timers.set_timer(RESTORED_AFTER_S, "restored")
-        except IsthmusError as error:
-            self._host.log("error", "kept wills cannot be read", cause=str(error))
 
     def stop(self) -> None:
         self._send(self._restored)
         self._restored = []
         self._send(self.wills.stop(self._host.now()))
         self._timers.cancel_all()
-        if self._host.keeps_state:
-            self._host.save_state("wills", self.wills.snapshot(self._host.now()))
+        self._keeping.stop()
+
+    def state_lost(self) -> None:
+        """Not all of the wills could be written."""
+        if not self._restored:
+            self._keeping.lost()
 
     def __len__(self) -> int:
         return len(self._clients) // 2
@@ -184,10 +182,7 @@ class Clients:
             self._due(will)
 
     def _timer_fired(self, key: Hashable) -> None:
-        if key == "save":
-            self._saving = False
-            self._host.save_state("wills", self.wills.snapshot(self._host.now()))
-        elif key == "restored":
+        if key == "restored":
             restored, self._restored = self._restored, []
             self._send(restored)
             self._save_soon()
@@ -196,7 +191,6 @@ class Clients:
             self._save_soon()
 
     def _save_soon(self) -> None:
-        """So that a node that crashes sends the wills of its clients when it is back."""
-        if self._host.keeps_state and not self._saving and not self._restored:
-            self._saving = True
-            self._timers.set_timer(SNAPSHOT_S, "save")
+        """Unless the wills of the last life are not sent yet: they are in the old file alone."""
+        if not self._restored:
+            self._keeping.changed()

@@ -37,6 +37,7 @@ from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology import LinkState, TopologyGuard
 from isthmus.exchange.traffic import Traffic
 from isthmus.exchange.wills import DueWill
+from isthmus.exchange.wills_keeping import NAME as WILLS_NAME
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset
@@ -126,6 +127,8 @@ class Exchange:
         """The host could not write all that was appended under `name`: write it anew."""
         if name == RETAINED_NAME:
             self.retention.keeping.rewrite()
+        elif name == WILLS_NAME:
+            self.clients.state_lost()
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbours; every local client is about to go: wills are due."""

@@ -22,7 +22,8 @@ waiting first, because late or never is worse for who relies on them; if this do
 new will is not remembered, which `status` counts.
 
 Departures from the paper: MQTT 5 is covered.  Wills survive a stop or a crash of the node if the
-surroundings keep what `snapshot` returns; MQTT 5 §3.1.2.5 allows them to be late in this case.
+surroundings keep what `journal` or `snapshot` says; MQTT 5 §3.1.2.5 allows them to be late in this
+case.
 """
 
 from __future__ import annotations
@@ -31,18 +32,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from isthmus.cooperation import kept_records
-from isthmus.errors import IsthmusError, RemoteProtocolError
-from isthmus.mqtt.decoding import decode_connect
-from isthmus.mqtt.encoding import encode
+from isthmus.exchange.wills_journal import WillsJournal, read_journal
 from isthmus.mqtt.packets import Connect, Publish, Will
 from isthmus.mqtt.properties import NO_PROPERTIES
 
 __all__ = ["DueWill", "WillTimers", "Wills"]
 
 _OVERHEAD_BYTES: Final = 512
-_SNAPSHOT_NAME: Final = "wills"
-_SNAPSHOT_VERSION: Final = 2
 
 
 class WillTimers(Protocol):
@@ -79,6 +75,7 @@ class DueWill:
 class _Armed:
     """The will of a connection that stands."""
 
+    number: int
     client_id: str
     will: Will
     session_expiry_s: int
@@ -102,14 +99,17 @@ class _Waiting:
 class Wills:
     """The wills of one node's local clients: events in, wills that are due out."""
 
-    def __init__(self, timers: WillTimers, *, max_bytes: int = 64 << 20) -> None:
+    def __init__(self, timers: WillTimers, *, salt: int = 0, max_bytes: int = 64 << 20) -> None:
+        """`salt` is the journal's."""
         self._timers = timers
         self._max_bytes = max_bytes
         self._armed: dict[int, _Armed] = {}
         self._connections: dict[str, int] = {}  # client id → session id, of those armed
         self._waiting: dict[tuple[str, int], _Waiting] = {}  # by timer key, the oldest first
         self._waiting_keys: dict[str, tuple[str, int]] = {}  # client id → timer key
-        self._next_key = 0
+        self._next_number = 0
+        self.journal = WillsJournal(salt)
+        """What has to be written so that `restore` reads it."""
         self._bytes = self._waiting_bytes = 0
         self._sent = self._sent_early = self._not_remembered = 0
 
@@ -143,12 +143,14 @@ class Wills:
             return self._count(due)
         # Absent is 0 (MQTT 5 §3.1.2.11.2); for 3.1.1, which has no delay, it does not matter.
         requested = connect.properties.session_expiry_interval or 0
-        self._armed[session_id] = _Armed(
+        armed = self._armed[session_id] = _Armed(
+            self._new_number(),
             client_id,
             connect.will,
             requested if session_expiry is None else session_expiry,
             requested != 0,
         )
+        self.journal.armed(armed.number, client_id, armed.will, armed.delay_s())
         if client_id:
             self._connections[client_id] = session_id
         self._bytes += size
@@ -191,7 +193,7 @@ class Wills:
         delay_s = armed.delay_s()
         if delay_s == 0:
             return self._count([DueWill(armed.client_id, armed.will)])
-        self._wait(armed.client_id, armed.will, delay_s, now_s)
+        self._wait(armed.number, armed.client_id, armed.will, delay_s, now_s)
         return []
 
     def on_timer(self, key: Hashable) -> list[DueWill]:
@@ -215,28 +217,22 @@ class Wills:
     # ---- over a restart ----
 
     def snapshot(self, now_s: float) -> bytes:
-        """All that is remembered, for `restore`."""
-        records = [
-            _record(armed.client_id, armed.will, armed.delay_s()) for armed in self._armed.values()
-        ]
-        for waiting in self._waiting.values():
-            delay_s = max(0.0, waiting.due_s - now_s)
-            records.append(_record(waiting.client_id, waiting.will, delay_s))
-        return kept_records.write(_SNAPSHOT_NAME, _SNAPSHOT_VERSION, records)
+        """All that is remembered, for `restore`, at one go."""
+        return b"".join(self.journal.rewriting(now_s))
 
     def restore(self, snapshot: bytes, now_s: float) -> list[DueWill]:
         """Go on after a restart, before the first `connected`: no connection survived it.
 
         The time that the node was away does not count towards a delay.  Raises `IsthmusError` if
-        this is not what `snapshot` wrote.
+        this is not what `snapshot` or the journal wrote.
         """
         due: list[DueWill] = []
-        for client_id, will, delay_s in _read_snapshot(snapshot):
+        for client_id, will, delay_s in read_journal(snapshot):
             due += self._make_room(_size(will, client_id))
             if delay_s == 0 or self._bytes + _size(will, client_id) > self._max_bytes:
                 due.append(DueWill(client_id, will))
             else:
-                self._wait(client_id, will, delay_s, now_s)
+                self._wait(self._new_number(), client_id, will, delay_s, now_s)
         return self._count(due)
 
     def status(self) -> dict[str, object]:
@@ -281,9 +277,13 @@ class Wills:
         self._sent_early += len(early)
         return early
 
-    def _wait(self, client_id: str, will: Will, delay_s: float, now_s: float) -> None:
-        key = ("will", self._next_key)
-        self._next_key += 1
+    def _new_number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    def _wait(self, number: int, client_id: str, will: Will, delay_s: float, now_s: float) -> None:
+        key = ("will", number)
+        self.journal.waits(number, client_id, will, now_s + delay_s)
         self._waiting[key] = _Waiting(client_id, will, now_s + delay_s)
         if client_id:
             self._waiting_keys[client_id] = key
@@ -296,6 +296,7 @@ class Wills:
             return None
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
+            self.journal.over(key[1])
             self._bytes -= _size(waiting.will, waiting.client_id)
             self._waiting_bytes -= _size(waiting.will, waiting.client_id)
             if self._waiting_keys.get(waiting.client_id) == key:
@@ -304,6 +305,7 @@ class Wills:
 
     def _disarm(self, session_id: int) -> _Armed:
         armed = self._armed.pop(session_id)
+        self.journal.over(armed.number)
         self._bytes -= _size(armed.will, armed.client_id)
         if self._connections.get(armed.client_id) == session_id:
             del self._connections[armed.client_id]
@@ -323,26 +325,3 @@ def _size(will: Will, client_id: str) -> int:
         size += len(properties.correlation_data or b"")
         size += sum(128 + len(name) + len(value) for name, value in properties.user_properties)
     return size
-
-
-def _record(client_id: str, will: Will, delay_s: float) -> bytes:
-    """A will in the only format that has a place for all of it: a CONNECT."""
-    frame = encode(Connect(client_id=client_id, will=will), 5)
-    return round(delay_s * 1000).to_bytes(8) + frame
-
-
-def _read_snapshot(snapshot: bytes) -> list[tuple[str, Will, float]]:
-    """The wills that can be read; whoever keeps the file has told what is damaged."""
-    kept = kept_records.read(snapshot)
-    if not kept.is_(_SNAPSHOT_NAME, _SNAPSHOT_VERSION):
-        raise IsthmusError("the kept wills are not in a format that this version reads")
-    wills: list[tuple[str, Will, float]] = []
-    for record in kept.records:
-        try:
-            connect = decode_connect(record[8:])
-        except RemoteProtocolError as error:
-            raise IsthmusError(f"the kept wills are damaged: {error}") from error
-        if connect.will is None:
-            raise IsthmusError("the kept wills are damaged: one of them is empty")
-        wills.append((connect.client_id, connect.will, int.from_bytes(record[:8]) / 1000))
-    return wills

@@ -1,0 +1,279 @@
+"""The journal of wills: what is written when, in which pieces, and what is left of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable
+from typing import Any, cast
+
+import pytest
+
+from isthmus.cooperation import kept_records
+from isthmus.errors import IsthmusError
+from isthmus.exchange import wills_keeping
+from isthmus.exchange.host import Host
+from isthmus.exchange.wills import Wills
+from isthmus.exchange.wills_journal import SLICE_BYTES
+from isthmus.exchange.wills_keeping import NAME, WillsKeeping
+from isthmus.mqtt.packets import Connect, Will
+from isthmus.mqtt.properties import Properties
+
+SALT = 12345
+
+
+class NoTimers:
+    def set_timer(self, delay_s: float, key: Hashable) -> None: ...
+
+    def cancel_timer(self, key: Hashable) -> None: ...
+
+
+class Node:
+    """One life of a node: a clock, timers that are run by hand, and the file."""
+
+    keeps_state = True
+    waiting_bytes = 0
+
+    def __init__(self, file: bytes | None = None) -> None:
+        self.now_s = 100.0
+        self.file = bytearray(file) if file is not None else None
+        self.new = bytearray()
+        self.rewrites = self.appended = 0
+        self.written: list[int] = []
+        """The length of everything that was written."""
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.wills = Wills(NoTimers(), salt=SALT)
+        self.keeping = WillsKeeping(cast(Host, self), self.wills)
+        self.due = self.keeping.load()
+
+    def now(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:
+        timer = (self.now_s + delay_s, call)
+        self.timers.append(timer)
+
+        class Timer:
+            def cancel(_) -> None:
+                if timer in self.timers:
+                    self.timers.remove(timer)
+
+        return Timer()
+
+    def load_state(self, name: str) -> bytes | None:
+        assert name == NAME
+        return None if self.file is None else bytes(self.file)
+
+    def save_state(self, name: str, state: bytes) -> None:
+        self.file = bytearray(state)
+
+    def append_state(self, name: str, more: bytes) -> None:
+        assert self.file is not None
+        self.written.append(len(more))
+        self.appended += len(more)
+        self.file += more
+
+    def rewrite_state(self, name: str) -> Any:
+        self.new = bytearray()
+        self.rewrites += 1
+        return self
+
+    def write(self, piece: bytes) -> None:
+        self.written.append(len(piece))
+        self.new += piece
+
+    def commit(self) -> None:
+        self.file = self.new
+
+    def turn(self) -> bool:
+        """Run the next timer; False if there is none."""
+        if not self.timers:
+            return False
+        timer = min(self.timers, key=lambda each: each[0])
+        self.timers.remove(timer)
+        self.now_s = max(self.now_s, timer[0])
+        timer[1]()
+        return True
+
+    def settle(self) -> list[int]:
+        """Let everything be written; how long the pieces were."""
+        self.written.clear()
+        while self.turn():
+            pass
+        return self.written
+
+    # ---- clients ---------------------------------------------------------------------------
+
+    def connect(self, session: int, client_id: str, *, size: int = 1, delay_s: int = 0) -> None:
+        properties = Properties(will_delay_interval=delay_s)
+        self.wills.connected(
+            session,
+            Connect(
+                will=Will(f"w/{client_id}", b"x" * size, 1, False, properties),
+                properties=Properties(session_expiry_interval=1000),
+            ),
+            client_id,
+        )
+        self.keeping.changed()
+
+    def leave(self, session: int) -> None:
+        self.wills.disconnected_cleanly(session, self.now_s)
+        self.keeping.changed()
+
+    def lose(self, session: int) -> None:
+        self.wills.lost(session, self.now_s)
+        self.keeping.changed()
+
+    def left(self) -> set[str]:
+        """Whose wills the next life sends or waits with."""
+        return left(self.kept())
+
+    def kept(self) -> bytes:
+        assert self.file is not None
+        return bytes(self.file)
+
+
+def left(file: bytes) -> set[str]:
+    wills = Wills(NoTimers())
+    due = {each.client_id for each in wills.restore(file, 0.0)}
+    return due | {each.client_id for each in wills._waiting.values()}
+
+
+def test_one_client_that_comes_or_goes_costs_its_own_will() -> None:
+    """However many there are: here 300 with 65,000 bytes each, as the limits allow."""
+    node = Node()
+    for number in range(300):
+        node.connect(number, f"standing {number}", size=65_000)
+    pieces = node.settle()
+    assert sum(pieces) > 300 * 65_000
+    assert max(pieces) < SLICE_BYTES + 70_000, "written in slices"
+    for number in range(1000, 1010):
+        node.connect(number, "one")
+        assert sum(node.settle()) < 500
+        node.leave(number)
+        assert sum(node.settle()) < 500
+    assert len(node.left()) == 300
+    for number in range(300):
+        node.leave(number)
+    assert sum(node.settle()) < 300 * 50
+    assert node.left() == set()
+
+
+def test_what_comes_and_goes_between_two_writes_is_not_written() -> None:
+    node = Node()
+    node.connect(1, "stays")
+    node.settle()
+    node.connect(2, "passing", size=60_000)
+    node.leave(2)
+    assert node.settle() == []
+
+
+def test_what_waits_goes_on_with_what_was_left_of_its_delay() -> None:
+    node = Node()
+    node.connect(1, "waits", delay_s=60)
+    node.settle()
+    node.lose(1)
+    node.settle()
+    node.now_s += 40
+    node.connect(2, "later")
+    node.settle()
+    again = Wills(NoTimers())
+    assert [each.client_id for each in again.restore(node.kept(), 0.0)] == ["later"]
+    (waiting,) = again._waiting.values()
+    assert waiting.due_s == 18, "60 s, less 40 and twice the second before it is written"
+
+
+def test_a_journal_that_grows_is_rewritten_beside_what_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wills_keeping, "REWRITE_BYTES", 1000)
+    node = Node()
+    rng = random.Random(1)
+    standing: set[int] = set()
+    waiting: set[int] = set()
+    longest = 0
+    for number in range(1000):
+        if standing and rng.random() < 0.5:
+            gone = rng.choice(sorted(standing))
+            standing.remove(gone)
+            if rng.random() < 0.8:
+                node.leave(gone)
+            else:
+                node.lose(gone)
+                waiting.add(gone)
+        else:
+            node.connect(number, str(number), size=rng.choice([1, 300, 3000]), delay_s=10**6)
+            standing.add(number)
+        for _ in range(rng.randrange(3)):
+            node.turn()
+        longest = max(longest, len(node.file or b""))
+        if number % 100 == 99:
+            node.settle()
+            assert node.left() == {str(each) for each in standing | waiting}
+    assert node.rewrites > 5
+    assert longest < node.appended, "it does not grow for ever"
+
+
+def test_what_was_lost_is_written_anew() -> None:
+    node = Node()
+    node.connect(1, "first")
+    node.settle()
+    node.connect(2, "second")
+    node.file = bytearray(b"a disk that was full")
+    node.keeping.lost()
+    node.settle()
+    assert node.left() == {"first", "second"}
+
+
+def test_a_life_does_not_continue_the_journal_of_another() -> None:
+    before = Node()
+    before.connect(1, "of before", delay_s=50)
+    before.settle()
+    node = Node(before.kept())
+    node.now_s = 0.5  # the clock has begun anew
+    assert node.left() == {"of before"}
+    node.connect(1, "of now")
+    node.settle()
+    node.leave(1)
+    node.settle()
+    assert node.left() == {"of before"}
+
+
+def test_a_flipped_bit_costs_one_will_and_sends_none() -> None:
+    node = Node()
+    for number in range(5):
+        node.connect(number, f"stays {number}")
+    node.settle()
+    for number in range(10, 15):
+        node.connect(number, f"goes {number}")
+    node.settle()
+    for number in range(10, 15):
+        node.leave(number)
+    node.settle()
+    whole = node.kept()
+    stays = {f"stays {number}" for number in range(5)}
+    assert left(whole) == stays
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        found = left(bytes(damaged))
+        assert found <= stays, (bit, found - stays)
+        assert len(found) >= 4, bit
+
+
+def test_any_end_may_be_missing() -> None:
+    """The machine stopped while it was appended to."""
+    node = Node()
+    node.connect(1, "stays")
+    node.settle()
+    size = len(node.kept())
+    node.connect(2, "comes")
+    node.settle()
+    whole = node.kept()
+    for end in range(size, len(whole)):
+        assert left(whole[:end]) in ({"stays"}, {"stays", "comes"})
+
+
+@pytest.mark.parametrize("body", [b"", b"X", b"E\0", b"W" + bytes(16) + b"\x10\x00"])
+def test_a_whole_record_that_makes_no_sense_is_told(body: bytes) -> None:
+    with pytest.raises(IsthmusError, match="wills"):
+        left(kept_records.write("wills", 3, [body]))
