@@ -375,7 +375,7 @@ class Exchange:
             self.traffic.topology_changed()
             return self._rest_from_topology()
         elif packet.topic == SAME_ID_TOPIC:
-            self.links.same_id_told(packet.payload)
+            self.links.same_id_told(link, packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
         elif link.active:

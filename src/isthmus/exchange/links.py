@@ -416,9 +416,10 @@ class Links:
             except LinkRefused as error:
                 self._refused(newcomer, error)
 
-    def same_id_told(self, payload: bytes) -> None:
-        """A neighbor has met another node of this node's id."""
-        self.conflict.told(payload[:200].decode(errors="replace"))
+    def same_id_told(self, link: Link, payload: bytes) -> None:
+        """A neighbor says that it has met another node of this node's id."""
+        said = payload[:200].decode(errors="replace")
+        self.conflict.told(f"{link.info.peer!r} says: {said}", by=link.info.peer)
 
     def _refused(self, connection: Connection, error: LinkRefused) -> None:
         if error.cause != "duplicate":
@@ -582,6 +583,7 @@ class Links:
         link.went_down()
         self.owner.link_down(link)
         name = link.info.peer
+        self.conflict.gone(name)
         if name in self._probes:
             self.host.call_later(0.0, lambda: self._probe_over(name))
         if not self._stopped:
@@ -609,6 +611,7 @@ class Links:
         if link.status is LinkStatus.UP:
             link.went_down()
             self.owner.link_down(link)
+            self.conflict.gone(link.info.peer)
         self.host.log("info", "neighbour let go", neighbor=link.info.peer, cause=cause)
         for peer in self.peers.values():
             if peer.link is link:

@@ -14,7 +14,8 @@ another incarnation of their own id.  A restarted node sees its former life ther
 that counts only when it lasts.
 
 Either way both nodes are *in conflict*: they say so once in the log, and are not ready until
-nothing has been heard of the other for `FORGET_S`.
+nothing has been heard of the other for `FORGET_S`.  What a neighbor says of it holds only as long
+as the link to that neighbor: it may be a lie.
 """
 
 from __future__ import annotations
@@ -61,15 +62,18 @@ class IdConflict:
         self._seen_since_s: float | None = None
         self._until_s = 0.0
         self._reason = ""
+        self._by = ""
 
     @property
     def reason(self) -> str:
         """Why the node is not ready; empty if there is no conflict."""
         return self._reason if self._host.now() < self._until_s else ""
 
-    def told(self, reason: str) -> None:
-        """Somebody has met both nodes."""
+    def told(self, reason: str, by: str = "") -> None:
+        """Somebody has met both nodes, or, with `by`, a neighbor says so."""
         begins = not self.reason
+        if begins or not by:
+            self._by = by
         self._until_s = self._host.now() + FORGET_S
         self._reason = reason
         if begins:
@@ -79,6 +83,11 @@ class IdConflict:
                 id=self._node_id,
                 cause=reason,
             )
+
+    def gone(self, neighbor: str) -> None:
+        """The link to `neighbor` is down: its word alone counts no longer."""
+        if self._by == neighbor:
+            self._by, self._until_s = "", 0.0
 
     def announced(self, incarnations: tuple[str, ...]) -> None:
         """Other lives of this node id that the fabric knows of at this moment."""
