@@ -5,6 +5,8 @@ a ── b        PF; b's broker is a stand-in that tells who connects
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,3 +94,30 @@ def test_a_client_cannot_take_the_nodes_own_session_over(
         assert b.status()["refusals"]["reserved-client-id"] == 1
         with RawClient(b.port, level) as other:
             assert other.connect("isthmus-c-a").reason_code == 0
+
+
+def test_a_node_before_a_broker_that_hangs_is_not_ready(
+    tmp_path: Path, broker_factory: BrokerFactory
+) -> None:
+    """Its connections stand and its port accepts more: the kernel does both."""
+    broker = broker_factory("mosquitto")
+    with pair(tmp_path, broker_factory("mosquitto").port, broker.port) as (a, b):
+        b.wait_until(lambda: b.status()["broker"]["own_sessions"] == 1)
+        assert b.is_ready()
+        assert broker.pid is not None
+        with FabricClient(b.port) as subscriber, FabricClient(a.port) as publisher:
+            subscriber.connect("subscriber")
+            subscriber.subscribe("t", qos=1)
+            publisher.connect("publisher")
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                publisher.publish("t", b"x", 1)
+                wait_for(lambda: not b.is_ready(), 20, "b to say that it is not ready")
+                assert b.status()["broker"]["problem"] == "does not answer"
+                assert "isthmus_broker_reachable 0.0" in b.get("/metrics")
+                assert a.is_ready()
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            assert subscriber.next().payload == b"x"
+            wait_for(b.is_ready, 10, "b to be ready again")
+        assert b.log().count("broker does not answer") == 1

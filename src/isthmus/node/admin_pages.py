@@ -181,6 +181,8 @@ def _readyz(node: AdminNode, request: Request) -> Answer:
     broker = status.get("broker", {})
     if broker.get("reachable") is False:
         reason += f"; its broker {broker.get('url', '')} is unreachable"
+        if broker.get("problem"):
+            reason += f" ({broker['problem']})"
     elif broker.get("own_session_refused"):
         reason += f"; its broker {broker.get('problem', '')}"
     for problem in status.get("node", {}).get("problems", []):

@@ -17,6 +17,12 @@ that must not stop the others by it.
 on which it says nothing.  A broker that crashes, is stopped or restarted loses that too.  So a
 message is blamed for the end of a session only if the witness stands when the next session is
 accepted, and every attempt in between succeeded.
+
+**Silence.**  A connection that stands says nothing about a broker that hangs, or whose machine is
+gone: the kernel answers for the one, and nobody closes it for the other.  So the broker is asked
+`PING_S` after it was heard.  If nothing at all comes for `ANSWER_S`, or after the CONNECT, it is
+*silent* until something does; a session that stays so for `SILENT_S` (before its CONNACK
+`GREETING_S`) is ended, and no message is blamed for it.
 """
 
 from __future__ import annotations
@@ -49,6 +55,10 @@ if TYPE_CHECKING:
 __all__ = ["Injector", "own_client_id"]
 
 KEEP_ALIVE_S = 30
+PING_S = 5.0
+ANSWER_S = 10.0
+SILENT_S = 30.0
+GREETING_S = 15.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 TRIAL_PAUSE_S = 0.05
 PROMPT_S, PROMPT_PAUSE_S = 0.25, 0.25
@@ -80,6 +90,8 @@ class Injector:
         self._pause_s = FIRST_PAUSE_S
         self._out: list[bytes] = []
         self._closed = False
+        self.silent = False
+        """The broker was asked something and does not answer."""
         self._accused: Entry | None = None
         self._cause = ""
         self._witness: _Witness | None = None
@@ -225,6 +237,18 @@ class Injector:
         )
         return encode(connect, level)
 
+    def heard(self, yes: bool) -> None:
+        """The broker has said something, or is silent."""
+        if not yes and not self.silent:
+            log.warning("broker does not answer", neighbor=self._key)
+        elif yes and self.silent:
+            log.info("broker answers again", neighbor=self._key)
+        self.silent = not yes
+
+    @property
+    def ever_opened(self) -> bool:
+        return self._opened_s > 0.0
+
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._node.own_session_refused("")
         if self._accused is not None:
@@ -256,7 +280,7 @@ class Injector:
             self._out.clear()  # what it was is in flight, or at QoS 0 and lost with the session
             on_trial = self._core.on_trial
             accused = self._core.lost()
-            if session.farewell in INNOCENT_FAREWELLS:
+            if session.given_up or session.farewell in INNOCENT_FAREWELLS:
                 accused = None
             self._accused, self._cause = accused, cause
             if self._closed:
@@ -286,13 +310,16 @@ class InjectSession(Session):
         "_begun_s",
         "_buffer",
         "_greeting",
+        "_heard",
         "_injector",
         "_node",
-        "_ping",
         "_pong",
         "_refused",
+        "_silent_s",
+        "_timer",
         "answered",
         "farewell",
+        "given_up",
         "level",
         "prompt",
     )
@@ -303,8 +330,10 @@ class InjectSession(Session):
         self._injector = injector
         self._buffer = FrameBuffer()
         self._greeting = True
+        self._heard = False
         self._refused = False
-        self._ping: asyncio.TimerHandle | None = None
+        self._silent_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._pong: Callable[[], None] | None = None
         self.level = node.broker_level
         self.answered = False
@@ -314,6 +343,8 @@ class InjectSession(Session):
         self._begun_s = 0.0
         self.prompt = False
         """It was accepted at once."""
+        self.given_up = False
+        """The broker was silent for so long that the node has ended it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.established(transport, MAX_WAITING_BYTES)
@@ -328,18 +359,27 @@ class InjectSession(Session):
         self.level = self._node.broker_level
         self._begun_s = self._node.loop.time()
         self.wire.write(self._injector.connect_packet(self.level))
-        self._keep_alive()
+        self._later()
 
-    def _keep_alive(self) -> None:
+    def _later(self) -> None:
         if self.status is SessionStatus.ESTABLISHED:
-            self._ping = self._node.loop.call_later(KEEP_ALIVE_S / 2, self._keep_alive_again)
+            self._timer = self._node.loop.call_later(PING_S, self._look)
 
-    def _keep_alive_again(self) -> None:
-        if self._greeting:
-            self.wire.abort()  # a broker that takes connections and does not answer
-            return
-        self.wire.write(b"\xc0\x00")
-        self._keep_alive()
+    def _look(self) -> None:
+        if self._heard:
+            self._heard = False
+            self._silent_s = 0.0
+            if not self._greeting:
+                self.wire.write(b"\xc0\x00")
+        else:
+            self._silent_s += PING_S
+            if self._silent_s >= ANSWER_S:
+                self._injector.heard(False)
+            if self._silent_s >= (GREETING_S if self._greeting else SILENT_S):
+                self.given_up = True
+                self.wire.abort()
+                return
+        self._later()
 
     def ping(self, answered: Callable[[], None]) -> None:
         """Send a PINGREQ; `answered` is called at the next PINGRESP."""
@@ -348,6 +388,9 @@ class InjectSession(Session):
             self.wire.write(b"\xc0\x00")
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if self._injector.silent:
+            self._injector.heard(True)
         if not (data := self._buffer.push(data)):
             return
         try:
@@ -390,14 +433,20 @@ class InjectSession(Session):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()
-        if self._ping is not None:
-            self._ping.cancel()
-        if self._greeting and not self._refused:
+        if self._timer is not None:
+            self._timer.cancel()
+        if (
+            self._greeting
+            and not self._refused
+            and not (self.given_up and self._injector.ever_opened)
+        ):
             # Brokers that know no MQTT 5 say so, or just close.  If it was something else that
             # ended the greeting at 3.1.1, begin anew.
             self._node.broker_level = 4 if self.level == 5 else 5
         cause = "the broker closed the connection" if exc is None else str(exc)
-        if self.farewell is not None:
+        if self.given_up:
+            cause = f"no answer within {SILENT_S:g} s"
+        elif self.farewell is not None:
             cause = f"DISCONNECT 0x{self.farewell:02x}"
         self._injector.lost(self, cause)
 

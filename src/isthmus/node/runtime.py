@@ -368,10 +368,18 @@ class Node:
     def ready(self) -> bool:
         return (
             self.status_name == "running"
-            and self.upstream.reachable
+            and self.broker_answers
             and not self.own_session_problem
             and not self.problems()
         )
+
+    @property
+    def broker_answers(self) -> bool:
+        """As far as is known: that it takes connections, and what the own sessions ask it."""
+        return self.upstream.reachable and not self._broker_silent()
+
+    def _broker_silent(self) -> bool:
+        return any(injector.silent for injector in self._host.injectors.values())
 
     def problems(self) -> list[str]:
         """Why clients should go to another node, beside what is wrong with the broker."""
@@ -381,6 +389,8 @@ class Node:
         return [problem for problem in found if problem]
 
     def _own_problem(self) -> str:
+        if self._broker_silent():
+            return "does not answer"
         cause = self.own_session_problem
         return f"refuses the node's own session: {cause}" if cause else ""
 
@@ -400,7 +410,7 @@ class Node:
             "listeners": {name: str(Address(*address)) for name, address in self.addresses.items()},
             "broker": {
                 "url": str(self.config.broker.url),
-                "reachable": self.upstream.reachable,
+                "reachable": self.broker_answers,
                 "problem": self.upstream.problem or self._own_problem(),
                 "own_session_refused": bool(self.own_session_problem),
                 "own_sessions": sum(i.connected for i in self._host.injectors.values()),

@@ -2,7 +2,8 @@
 
 A client's session is always tried for real, so a broker that comes back serves at once.  What the
 node says of the broker (``/readyz``, the status) follows the last attempt; while no session with it
-stands, a TCP connection is tried every `PROBE_S`.
+stands, a TCP connection is tried every `PROBE_S`.  That the kernel answers for a broker that hangs
+is noticed by the node's own sessions (`isthmus.node.injector`), if it has neighbors.
 """
 
 from __future__ import annotations
