@@ -116,7 +116,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._here = Neighbor(SessionInfo(-1, SessionKind.LOCAL_BROKER, "local clients"))
         """Stands for all local clients in the index."""
         self._index: FilterIndex[Neighbor] = FilterIndex()
-        self._local = LocalInterest(port, self._local_interest_changed)
+        self._local = LocalInterest(port, self._local_interest_changed, self._release_soon)
         self._local_changes: Changes[Neighbor] = Changes()
         self._work: OrderedDict[Hashable, _Work] = OrderedDict()
         self._left = self.slice_steps
@@ -324,6 +324,9 @@ class SubscriptionFlooding(CooperationAlgorithm):
         for topic_filter in removed:
             self._local_changes.remove(topic_filter)
         self._work.setdefault("local", self._take_local())
+
+    def _release_soon(self) -> None:
+        self._work.setdefault("ended", self._local.releasing())
 
     def _take_local(self) -> _Work:
         while self._local_changes:

@@ -18,6 +18,11 @@ node and which no longer are.  The rules:
 * ``$share/NAME/FILTER`` is interest in ``FILTER``, also from 3.1.1 clients, since several brokers
   know it there.  Other filters that start with ``$`` are about the broker itself and do not count.
 
+What a client leaves behind, many filters maybe, and many clients at once, need not be released in
+the same turn: with `later`, sets that have ended are kept apart from all clients, `releasing` does
+the work in pieces, and until then what was wanted merely counts a little longer.  Who comes back
+meanwhile begins with a set of its own.
+
 Persistent clients' filters survive a restart of the node through `Port.save_state`.  The clock does
 not, so what is stored is the time that was left; the time a node is down does not count.
 """
@@ -25,7 +30,9 @@ not, so what is stored is the time that was left; the time a node is down does n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from isthmus.cooperation.api import Port, SessionInfo, SessionKind
@@ -61,6 +68,8 @@ Changed = Callable[[tuple[str, ...], tuple[str, ...]], None]
 SAVE_DELAY_S: Final = 0.2
 _SAVE_S_PER_CLIENT: Final = 20e-6  # so that writing takes a small share of the time, at any size
 
+_PIECE: Final = 64  # filters that are released in one step
+
 _TIMERS: Final = "local-interest"
 _SAVE: Final = (_TIMERS, "save", "")
 
@@ -75,9 +84,14 @@ _log = logging.getLogger(__name__)
 class LocalInterest:
     """The filters that local clients want, and who of them."""
 
-    def __init__(self, port: Port, changed: Changed) -> None:
+    def __init__(
+        self, port: Port, changed: Changed, later: Callable[[], None] | None = None
+    ) -> None:
+        """`later` is called when there is something to do for `releasing`; without it, at once."""
         self._port = port
         self._changed = changed
+        self._later = later
+        self._ended_sets: deque[Iterator[str]] = deque()
         self._connections: dict[SessionInfo, Connection] = {}
         self._clients: dict[str, Client] = {}
         self._counts: dict[str, int] = {}
@@ -261,9 +275,7 @@ class LocalInterest:
         if connection.clean_start or left_nothing:
             if older is not None:
                 older.client = None  # answers that are still on their way there mean nothing now
-            for topic_filter in client.filters.values():
-                self._release(topic_filter)
-            client.filters.clear()
+            self._let_go(client)
         if client.expiry_s or connection.expiry_s:
             self._save_soon()
 
@@ -315,8 +327,31 @@ class LocalInterest:
     def _forget(self, client: Client) -> None:
         self._stop_expiry(client)
         del self._clients[client.client_id]
-        for topic_filter in client.filters.values():
-            self._release(topic_filter)
+        self._let_go(client)
+
+    def _let_go(self, client: Client) -> None:
+        """Nobody wants the client's filters any more on its account."""
+        if not client.filters:
+            return
+        self._ended_sets.append(iter(client.filters.values()))
+        client.filters = {}
+        if self._later is not None:
+            self._later()
+        else:
+            for _ in self.releasing():
+                pass
+
+    def releasing(self) -> Iterator[int]:
+        """Release what has ended, a piece with every step; says how much it was."""
+        while self._ended_sets:
+            piece = tuple(islice(self._ended_sets[0], _PIECE))
+            for topic_filter in piece:
+                self._release(topic_filter)
+            if len(piece) < _PIECE:
+                self._ended_sets.popleft()
+            if self._later is not None:
+                self._report()
+            yield 2 + len(piece)
 
     def _start_expiry(self, client: Client, expiry_s: int) -> None:
         client.expires_at = self._port.now() + expiry_s

@@ -83,6 +83,36 @@ def test_a_client_with_hard_filters_hangs_up() -> None:
         assert counted(network, node).longest <= SLICE + LONGEST_STEP
 
 
+def test_many_clients_hang_up_together() -> None:
+    """30 with 10,000 filters each held the loop for 0.7 s."""
+    network = line()
+    clients = [network.client("A", f"client-{number}") for number in range(20)]
+    for number, client in enumerate(clients):
+        client.subscribe(*(f"{number}/{each}/x" for each in range(1_000)))
+    network.settle()
+    assert len(received(network, "C", "B")) == 20_000
+    for client in clients:
+        client.drop()
+    assert len(counted(network, "A").local_filters) >= 20_000 - SLICE
+    assert counted(network, "A").working
+    # Who is back before its old set is through has what it wants now, and loses none of it.
+    network.client("A", "client-19").subscribe("19/0/x", "19/new")
+    while network.turn() or network.pending():
+        assert network.publish("A", "19/0/x").brokers == {}
+        assert network.publish("C", "19/0/x").brokers["A"] == 1
+        for direction in network.pending():
+            network.deliver(*direction)
+    assert set(counted(network, "A").local_filters) == {"19/0/x", "19/new"}
+    assert received(network, "C", "B") == {"19/0/x", "19/new"}
+    assert counted(network, "A").status()["local"] == {
+        "clients": 1,
+        "persistent_clients": 0,
+        "filters": 2,
+        "undecodable_packets": 0,
+    }
+    assert counted(network, "A").longest <= SLICE + LONGEST_STEP
+
+
 def test_many_inter_subscriptions_of_one_neighbor() -> None:
     """In order and acknowledged packet by packet, but not in one turn."""
     network = line()
