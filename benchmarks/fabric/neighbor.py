@@ -210,6 +210,9 @@ class Neighbor:
         self.injected += 1
         return True
 
+    def give_up_injected(self, key: str, size: int) -> int:
+        return 0
+
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self.inject(Message(topic, payload), key, None)
 

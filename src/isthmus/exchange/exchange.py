@@ -138,7 +138,8 @@ class Exchange:
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbours, or on their way to the local broker."""
         at_neighbors = sum(link.unacked() for link in self.links)
-        return at_neighbors + self.traffic.in_hand + self.recovery.only_here()
+        in_hand = self.traffic.in_hand + self.traffic.only_here
+        return at_neighbors + in_hand + self.recovery.only_here()
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbours."""

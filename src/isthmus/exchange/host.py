@@ -113,6 +113,14 @@ class Host(Protocol):
         """
         ...
 
+    def give_up_injected(self, key: str, size: int) -> int:
+        """Be done with the oldest messages at QoS 1 and 2 that the broker has not been sent.
+
+        `size` bytes of them (`Message.cost` and `IN_HAND_BYTES`), as far as there are so many; of
+        retained messages the newest of a topic stays.  How many they were.
+        """
+        ...
+
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         """`inject` for a message at QoS 0, not retained, without properties."""
         ...

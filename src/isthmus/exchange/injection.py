@@ -20,11 +20,11 @@ broker keeps the session and just does not acknowledge (`acquit`).
 At QoS 0 nobody can be blamed: what was written may be the cause or lost with the session.  So what
 a broker may well close on, by its topic (`isthmus.exchange.aversions`), is published at QoS 1.
 
-**Bounds.**  QoS 1 and 2 wait as long as it takes; what neighbors may have unacknowledged bounds
-them.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes then is dropped and counted.  A
-retained message is never dropped: over the bound the newest of a topic takes the place of the one
-before, so the retained store of the fabric bounds these.  What is published at QoS 1 for the sake
-of its topic counts until it is acknowledged.
+**Bounds.**  QoS 1 and 2 wait as long as it takes; who injects bounds them (`relief`), and may have
+the oldest given up that were never sent.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes
+then is dropped and counted.  A retained message is never dropped: over the bound the newest of a
+topic takes the place of the one before, so the retained store of the fabric bounds these.  What is
+published at QoS 1 for the sake of its topic counts until it is acknowledged.
 
 RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgment.
 """
@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from isthmus.exchange.aversions import Aversions, is_special
+from isthmus.exchange.lane import IN_HAND_BYTES
 from isthmus.exchange.message import Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
@@ -138,7 +139,10 @@ class Entry:
 
     @property
     def cost(self) -> int:
+        """What it takes of `MAX_WAITING_BYTES`."""
         message = self.message
+        if message.qos:
+            return 0
         return ENTRY_BYTES + len(message.topic) + len(message.payload) + len(message.properties)
 
     def finish(self) -> None:
@@ -244,6 +248,29 @@ class Injection:
             return self.inject(Message(topic, payload), None)
         self._shell.write(frame)
         return True
+
+    def give_up(self, size: int) -> int:
+        """See `Host.give_up_injected`."""
+        # Suspects may be at the broker already, and one of them may stand accused.
+        newest = {each.message.topic: each for each in self._waiting if each.message.retain}
+        given_up, kept = [], deque[Entry]()
+        for entry in self._waiting:
+            message = entry.message
+            if (
+                size > 0
+                and message.qos
+                and not entry.suspect
+                and newest.get(message.topic) is not entry
+                and self._newest.get(message.topic) is not entry
+            ):
+                size -= message.cost + IN_HAND_BYTES
+                given_up.append(entry)
+            else:
+                kept.append(entry)
+        self._waiting = kept
+        for entry in given_up:
+            entry.finish()
+        return len(given_up)
 
     def _wait(self, entry: Entry) -> None:
         self._waiting.append(entry)

@@ -14,7 +14,8 @@ sends again what was not acknowledged, in order, and the receiver recognizes wha
 
 "Safe" means that everyone this node passed the message on to has acknowledged it in turn: its
 broker, and the neighbors further on.  So a message that is acknowledged has reached every broker
-it was routed to, and a node that crashes with messages in hand has not acknowledged them.
+it was routed to, and a node that crashes with messages in hand has not acknowledged them; but for
+what had waited so long that it was let go (`relief`).
 
 Numbers belong to a *stream*: from a connection before which nothing was unacknowledged to the next
 such one, within one link object's life.  Each end says at the beginning of every connection which
@@ -32,12 +33,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.message import Message, to_link
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["IDENTIFIERS", "SPAN", "WINDOW", "Incoming", "Outgoing", "OutgoingLane"]
+__all__ = ["IDENTIFIERS", "SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane"]
 
 IDENTIFIERS = 65_535
 WINDOW = 2_000
@@ -196,16 +198,36 @@ class OutgoingLane:
         return [entry for entry in entries if not entry.released]
 
 
+class Held(Protocol):
+    """A message that was accepted and is not safe yet."""
+
+    message: Message
+    size: int
+
+    def let_go(self) -> None:
+        """Acknowledge it all the same."""
+        ...
+
+
 class Incoming:
     """The receiving half, for one stream."""
 
-    __slots__ = ("_accepted", "_busy", "answer")
+    __slots__ = ("_accepted", "_busy", "answer", "relieving", "unsafe", "unsafe_bytes")
 
     def __init__(self) -> None:
         self._accepted: int | None = None
         self._busy: set[int] = set()
         self.answer: Callable[[bytes], None] | None = None
         """Sends to whoever the stream comes from now: another link may have taken it up."""
+        self.unsafe: dict[int, Held] = {}
+        """By number, the oldest first, what was taken and may be let go."""
+        self.unsafe_bytes = 0
+        self.relieving = False
+        """It will be looked again whether some of it can be."""
+
+    def hold(self, number: int, held: Held) -> None:
+        self.unsafe[number] = held
+        self.unsafe_bytes += held.size
 
     def accept(self, packet_id: int, qos: int) -> int | bytes:
         """A numbered PUBLISH came: its number, or, for a repetition, what to answer."""
@@ -235,6 +257,8 @@ class Incoming:
     def safe(self, number: int, qos: int) -> bytes:
         """The message is safe: the acknowledgement to send."""
         self._busy.discard(number)
+        if held := self.unsafe.pop(number, None):
+            self.unsafe_bytes -= held.size
         return _answer(number, qos)
 
     @staticmethod

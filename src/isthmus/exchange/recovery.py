@@ -15,10 +15,9 @@ them; for every other neighbor that is awaited they wait here:
 
 What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]) and in slices; what
 comes later on a topic waits behind what is left of it.  It is unacknowledged to the neighbor it
-came from, so that nothing is lost if this node crashes again; but only the latest `MAX_UNSAFE`
-messages, as a neighbor that leaves more of a lane unacknowledged stops that lane for everybody.
-What is older is acknowledged, and is in this node's memory alone.  What waits for one neighbor is
-bounded by `queue_bytes`; beyond, the neighbor is given up, as one is whose link is down.
+came from, so that nothing is lost if this node crashes again, but for what is older than `relief`
+allows.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor is given up,
+as one is whose link is down.
 
 A node that is stopped in order says goodbye; neighbors keep it all the same if they know from its
 hello that it has a `state_dir`.
@@ -27,18 +26,16 @@ hello that it has a `state_dir`.
 from __future__ import annotations
 
 import json
-from collections import deque
 from typing import Protocol
 
 from isthmus.exchange.host import Cancellable, Host
-from isthmus.exchange.lane import WINDOW, Outgoing
+from isthmus.exchange.lane import Outgoing
 
 __all__ = ["RECOVERY_S", "Awaited", "Recovery", "RecoveryOwner"]
 
 RECOVERY_S = 10.0
 """The least time that neighbors are awaited, and what one that is there gets beyond `hold_s`, since
 it may itself be awaiting others."""
-MAX_UNSAFE = WINDOW // 2
 
 
 class RecoveryOwner(Protocol):
@@ -60,28 +57,17 @@ class RecoveryOwner(Protocol):
 class Awaited:
     """A neighbor of the last life, and what waits for it."""
 
-    __slots__ = ("_topics", "_unsafe", "bytes", "name", "timer")
+    __slots__ = ("_topics", "bytes", "name", "timer")
 
     def __init__(self, name: str, timer: Cancellable) -> None:
         self.name = name
         self.timer = timer
         self.bytes = 0
         self._topics: dict[bytes, list[Outgoing]] = {}
-        self._unsafe: deque[Outgoing] = deque()
 
     def wait(self, entry: Outgoing) -> None:
         self._topics.setdefault(entry.message.topic, []).append(entry)
         self.bytes += entry.cost
-        if entry.done is None:
-            return
-        self._unsafe.append(entry)
-        if len(self._unsafe) > MAX_UNSAFE:
-            oldest = self._unsafe.popleft()
-            if oldest.done is not None:
-                done, cost = oldest.done, oldest.cost
-                oldest.done = None
-                self.bytes -= cost - oldest.cost
-                done()
 
     def waits_on(self, topic: bytes) -> bool:
         return topic in self._topics
@@ -96,22 +82,17 @@ class Awaited:
         del entries[:most]
         if not entries:
             self._topics.pop(topic, None)
-        return [self._taken(entry) for entry in taken]
-
-    def take_all(self) -> list[Outgoing]:
-        taken = [self._taken(entry) for entries in self._topics.values() for entry in entries]
-        self._topics.clear()
+        self.bytes -= sum(entry.cost for entry in taken)
         return taken
 
-    def _taken(self, entry: Outgoing) -> Outgoing:
-        """The one in `_unsafe` is a shell from now on: nobody calls its `done` but the taker."""
-        self.bytes -= entry.cost
-        taken = Outgoing(entry.message, entry.qos, entry.done)
-        entry.done = None
+    def take_all(self) -> list[Outgoing]:
+        taken = [entry for entries in self._topics.values() for entry in entries]
+        self._topics.clear()
+        self.bytes = 0
         return taken
 
     def only_here(self) -> int:
-        """How many messages nobody before this node has any more."""
+        """How many messages of this node's own clients wait."""
         return sum(entry.done is None for entries in self._topics.values() for entry in entries)
 
 
@@ -139,7 +120,7 @@ class Recovery:
         return bool(self.awaited.keys() - {neighbor})
 
     def only_here(self) -> int:
-        """How many messages wait that nobody before this node has any more."""
+        """How many messages of this node's own clients wait."""
         return sum(each.only_here() for each in (*self.awaited.values(), *self.back.values()))
 
     def start(self) -> None:

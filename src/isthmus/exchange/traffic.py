@@ -5,10 +5,11 @@
     neighbor ──────message_arrived──▶┘            └──▶ local broker (host.inject)
 
 A message from a neighbor is acknowledged to it when everybody it was passed on to has acknowledged
-it.  A message is taken once: at QoS 1 and 2 by its number (`seen`), at QoS 0 only from the neighbor
-through which its origin is reached, so that it is neither duplicated nor circulated, even while the
-topology is changing.  At QoS 1 and 2 a message that comes from elsewhere waits, unacknowledged, for
-the topology to say that it may; after `DOUBT_S` it is dropped.
+it, or when too many after it wait for that (`relief`).  A message is taken once: at QoS 1 and 2 by
+its number (`seen`), at QoS 0 only from the neighbor through which its origin is reached, so that it
+is neither duplicated nor circulated, even while the topology is changing.  At QoS 1 and 2 a message
+that comes from elsewhere waits, unacknowledged, for the topology to say that it may; after
+`DOUBT_S` it is dropped.
 
 What a neighbor that is given up has not acknowledged goes to those neighbors of its present route
 that have not had it.  Unless the neighbor is reached over one of them it is counted as given up.
@@ -28,6 +29,7 @@ from isthmus.exchange.links import Links
 from isthmus.exchange.message import Message, from_link, plain_to_link
 from isthmus.exchange.plain import PlainMessage, PlainMessages
 from isthmus.exchange.recovery import Awaited, Recovery
+from isthmus.exchange.relief import LOOK_AGAIN_S, MAX_UNSAFE, UNSAFE_PART, BrokerQueue
 from isthmus.exchange.retention import Retention
 from isthmus.exchange.routes import MAX_TOPICS, RouteTable
 from isthmus.exchange.seen import SeenMessages, Verdict
@@ -52,7 +54,7 @@ Hold = Callable[[], Callable[[], None]]
 
 
 _OVER = object()
-_Arrived = tuple[Link, bytes, Message, Callable[[], None] | None, float]
+_Arrived = tuple[Link, bytes, Message, "_Acknowledge | None", float]
 """A numbered message from a neighbor, its packet, its acknowledgement, and how long to doubt it."""
 
 
@@ -94,6 +96,10 @@ class Traffic:
         self._looking = False
         self._tasks: deque[Iterator[None]] = deque()
         self._in_hand: dict[tuple[str, str], _InHand] = {}
+        self.only_here = 0
+        """Messages that were let go and still wait: nobody before this node has them."""
+        self._max_unsafe_bytes = links.settings.queue_bytes // UNSAFE_PART
+        self._at_broker: dict[str, BrokerQueue] = {}
         self._numbers = 0
         self.stopping = False
 
@@ -128,6 +134,9 @@ class Traffic:
         self.seen.left(link.info.peer)
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.peer)
+        at_broker = self._at_broker.get(link.info.peer)
+        if at_broker is not None and at_broker.bytes == 0:
+            del self._at_broker[link.info.peer]
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -151,7 +160,7 @@ class Traffic:
             if message.qos:
                 for session in route.neighbors:
                     link = self.by_session.get(session)
-                    if link is not None and link.congested():
+                    if link is not None and link.status is LinkStatus.UP and link.congested():
                         self._hold_back(link, hold)
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
@@ -164,18 +173,24 @@ class Traffic:
                 link.send_plain(topic, frame)
 
     def _hold_back(self, link: Link, hold: Hold) -> None:
+        self.counters["publishers_held"] += 1
+        if not link.waiters:
+            self.host.log(
+                "warning",
+                "publishers held: the neighbour does not acknowledge",
+                neighbor=link.info.peer,
+                unacknowledged_bytes=link.unacked_bytes(),
+            )
+        link.waiters.append(hold())
+
+    def _is_full(self, link: Link) -> bool:
+        """Whether `link` is up and takes no more; one that is down is given up instead."""
+        if not link.congested():
+            return False
         if link.status is LinkStatus.UP:
-            self.counters["publishers_held"] += 1
-            if not link.waiters:
-                self.host.log(
-                    "warning",
-                    "publishers held: the neighbour does not acknowledge",
-                    neighbor=link.info.peer,
-                    unacknowledged_bytes=link.unacked_bytes(),
-                )
-            link.waiters.append(hold())
-        else:
-            self.links.let_go(link, "its queue is full and it does not come back")
+            return True
+        self.links.let_go(link, "its queue is full and it does not come back")
+        return False
 
     # ---- from neighbours -----------------------------------------------------------------
 
@@ -183,7 +198,7 @@ class Traffic:
         now_s = self.host.now()
         message, packet_id = from_link(frame, now_s)
         qos = frame[0] >> 1 & 3
-        done: Callable[[], None] | None = None
+        done: _Acknowledge | None = None
         if qos:
             incoming = link.incoming[lane]
             if incoming is None:
@@ -214,15 +229,18 @@ class Traffic:
         link: Link,
         frame: bytes,
         message: Message,
-        done: Callable[[], None] | None,
+        done: _Acknowledge | None,
         until_s: float,
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
         verdict = self.seen.take(message.origin, message.number, link.info.peer)
         if verdict is Verdict.NEW:
-            if done is not None:
-                done = self._take_in_hand(message, done)
-            self._route_on(link, frame, message, done)
+            if done is None:
+                self._route_on(link, frame, message, None)
+            else:
+                self._route_on(link, frame, message, self._take_in_hand(message, done))
+                if self._leaves_too_much(done.incoming, link):
+                    self._relieve(done.incoming, link)
         elif verdict is Verdict.REPEATED:
             self.counters["repeated"] += 1
             self._repeated(message, link.info, done)
@@ -280,11 +298,49 @@ class Traffic:
         if known.route.to_local_broker and not self.host.inject_plain(known.topic, payload, key):
             self.counters["inject_dropped"] += 1
 
-    def _take_in_hand(self, message: Message, done: Callable[[], None]) -> Callable[[], None]:
+    def _take_in_hand(self, message: Message, done: _Acknowledge) -> Callable[[], None]:
         """Note that `message` is on its way, for who sends it again meanwhile."""
-        in_hand = _InHand(self._in_hand, message, done)
+        in_hand = _InHand(self, message, done)
         self._in_hand[message.origin, message.number] = in_hand
+        done.incoming.hold(done.number, in_hand)
         return in_hand
+
+    def forget_in_hand(self, in_hand: _InHand) -> None:
+        key = (in_hand.message.origin, in_hand.message.number)
+        if self._in_hand.get(key) is in_hand:
+            del self._in_hand[key]
+
+    def _leaves_too_much(self, incoming: Incoming, link: Link) -> bool:
+        """Whether more of a lane of `link` is unacknowledged than may be, the last one apart."""
+        count = len(incoming.unsafe)
+        return count > MAX_UNSAFE or (
+            incoming.unsafe_bytes * link.lanes > self._max_unsafe_bytes and count > 1
+        )
+
+    def _relieve(self, incoming: Incoming, link: Link) -> None:
+        """Let go what has waited longest of a lane of `link`, if there is room."""
+        while self._leaves_too_much(incoming, link):
+            oldest = next(iter(incoming.unsafe.values()))
+            if self._has_room(oldest.message, link.info.peer):
+                oldest.let_go()
+                continue
+            if not incoming.relieving:
+                incoming.relieving = True
+                self.host.call_later(LOOK_AGAIN_S, lambda: self._relieve_again(incoming, link))
+            return
+
+    def _relieve_again(self, incoming: Incoming, link: Link) -> None:
+        incoming.relieving = False
+        if not self.stopping:
+            self._relieve(incoming, link)
+
+    def _has_room(self, message: Message, key: str) -> bool:
+        """Whether more may wait where `message` does."""
+        at_broker = self._at_broker.get(key)
+        if at_broker is not None and not at_broker.has_room():
+            return False
+        links = [self.by_session.get(session) for session in message.passed_to]
+        return not any(link is not None and self._is_full(link) for link in links)
 
     def _repeated(
         self, message: Message, neighbor: SessionInfo, done: Callable[[], None] | None
@@ -324,7 +380,7 @@ class Traffic:
         elif route.to_local_broker:
             join = _Join(2, done) if done is not None else None
             self._pass_on(message, Route(route.neighbors), join, key)
-            self.retention.broker.deliver(message, key, join)
+            self.retention.broker.deliver(message, key, self._counted(message, key, join))
         else:
             self._pass_on(message, route, done, key)
 
@@ -465,20 +521,43 @@ class Traffic:
         count = len(neighbors) + len(awaiting) + route.to_local_broker
         part = _Join(count, done) if done else None
         message.passed_to = neighbors
+        down: list[Link] = []
         for session in neighbors:
             link = self.by_session.get(session)
             if link is not None:
                 link.send(message, now_s, part)
+                if message.qos and link.status is not LinkStatus.UP:
+                    down.append(link)
             elif part is not None:
                 part()
         for awaited in awaiting:
             self._wait_for(awaited, Outgoing(message, message.qos, part))
         if route.to_local_broker:
             self._inject(message, key, part)
+        for link in down:
+            self._is_full(link)
 
     def _inject(self, message: Message, key: str, done: Callable[[], None] | None) -> None:
-        if not self.host.inject(message, key, done):
+        if not self.host.inject(message, key, self._counted(message, key, done)):
             self.counters["inject_dropped"] += 1
+
+    def _counted(
+        self, message: Message, key: str, done: Callable[[], None] | None
+    ) -> Callable[[], None] | None:
+        """`done`, for a message that counts as waiting for the broker until it is called."""
+        if done is None or not message.qos:
+            return done
+        at_broker = self._at_broker.get(key)
+        if at_broker is None:
+            settings = self.links.settings
+            at_broker = self._at_broker[key] = BrokerQueue(
+                self.host,
+                key,
+                self.counters,
+                queue_bytes=settings.queue_bytes,
+                hold_s=settings.hold_s,
+            )
+        return at_broker.put(message, done)
 
     def give_up(self, link: Link) -> None:
         """What the neighbor has not acknowledged goes another way, if there is one."""
@@ -539,7 +618,7 @@ class Traffic:
         while self._tasks:
             for _ in self._tasks.popleft():
                 pass
-        if lost := self.recovery.only_here():
+        if lost := self.recovery.only_here() + self.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
 
@@ -574,30 +653,34 @@ class _InHand:
     own; who sends it again waits for the latest.
     """
 
-    __slots__ = ("_all", "_done", "_waiting", "message")
+    __slots__ = ("_done", "_traffic", "_waiting", "message", "size")
 
-    def __init__(
-        self,
-        in_hand: dict[tuple[str, str], _InHand],
-        message: Message,
-        done: Callable[[], None],
-    ) -> None:
-        self._all = in_hand
+    def __init__(self, traffic: Traffic, message: Message, done: Callable[[], None]) -> None:
+        self._traffic = traffic
         self._done: Callable[[], None] | None = done
         self._waiting: list[Callable[[], None]] | None = None
         self.message = message
+        self.size = message.cost
 
     def __call__(self) -> None:
-        acknowledge, self._done = self._done, None
-        if acknowledge is None:
-            return
-        key = (self.message.origin, self.message.number)
-        if self._all.get(key) is self:
-            del self._all[key]
-        acknowledge()
+        if self._done is None:
+            self._traffic.only_here -= 1
+        else:
+            self._acknowledge(self._done)
+
+    def let_go(self) -> None:
+        """Acknowledge it although it is not safe."""
+        if self._done is not None:
+            self._traffic.only_here += 1
+            self._acknowledge(self._done)
+
+    def _acknowledge(self, done: Callable[[], None]) -> None:
+        self._done = None
         waiting, self._waiting = self._waiting, None
-        for done in waiting or ():
-            done()
+        self._traffic.forget_in_hand(self)
+        done()
+        for each in waiting or ():
+            each()
 
     def wait(self, done: Callable[[], None]) -> None:
         if self._waiting is None:
@@ -616,14 +699,14 @@ class _Acknowledge:
     If another stream runs there now, nobody waits for this.
     """
 
-    __slots__ = ("_incoming", "_number", "_qos")
+    __slots__ = ("_qos", "incoming", "number")
 
     def __init__(self, incoming: Incoming, number: int, qos: int) -> None:
-        self._incoming = incoming
-        self._number = number
+        self.incoming = incoming
+        self.number = number
         self._qos = qos
 
     def __call__(self) -> None:
-        answer = self._incoming.safe(self._number, self._qos)
-        if self._incoming.answer is not None:
-            self._incoming.answer(answer)
+        answer = self.incoming.safe(self.number, self._qos)
+        if self.incoming.answer is not None:
+            self.incoming.answer(answer)

@@ -79,6 +79,10 @@ class NodeHost:
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
         return self._injector(key).inject(message, done)
 
+    def give_up_injected(self, key: str, size: int) -> int:
+        injector = self.injectors.get(key)
+        return 0 if injector is None else injector.give_up(size)
+
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self._injector(key).inject_plain(topic, payload)
 

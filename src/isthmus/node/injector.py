@@ -85,6 +85,7 @@ class Injector:
         self._core = Injection(self, node.exchange.counters, node.aversions)
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
+        self.give_up = self._core.give_up
         self._session: InjectSession | None = None
         self._opened_s = 0.0
         self._pause_s = FIRST_PAUSE_S

@@ -80,7 +80,7 @@ FABRIC_COUNTER_HELP = {
     "control_received": "Control messages received on links, inter-subscriptions among them.",
     "control_sent": "Control messages that the algorithm sent on links.",
     "expired": "Messages whose expiry was over before they were passed on.",
-    "given_up": "QoS 1 and 2 messages given up with a neighbor that did not come back.",
+    "given_up": "QoS 1 and 2 messages given up with a neighbor or broker that did not come back.",
     "hops_dropped": "Messages that had crossed more links than the fabric can have on one way.",
     "inject_dropped": "QoS 0 messages from links that the broker could not be given.",
     "inject_refused": "Messages from links that the broker refused.",

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from isthmus.exchange.lane import IN_HAND_BYTES
 from isthmus.exchange.message import Message, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, Connect, Publish, Subscription, Will
@@ -87,6 +88,7 @@ class BrokerSession:
 class _Injected:
     host: SimHost
     message: Message
+    key: str
     done: Callable[[], None] | None
     tries: int = 0
     taken: bool = False
@@ -158,7 +160,9 @@ class SimBroker:
 
     # ---- from the fabric -----------------------------------------------------------------
 
-    def inject(self, host: SimHost, message: Message, done: Callable[[], None] | None) -> bool:
+    def inject(
+        self, host: SimHost, message: Message, key: str, done: Callable[[], None] | None
+    ) -> bool:
         if message.qos == 0:
             if not self.up:
                 if done is not None:
@@ -169,11 +173,29 @@ class SimBroker:
             if done is not None:
                 done()
             return True
-        entry = _Injected(host, message, done)
+        entry = _Injected(host, message, key, done)
         self._unacknowledged.append(entry)
         if self.up and not self._reopening:
             self._send(entry)
         return True
+
+    def give_up(self, host: SimHost, key: str, size: int) -> int:
+        """See `Host.give_up_injected`; while it is up everything has been sent."""
+        if self.up:
+            return 0
+        own = [e for e in self._unacknowledged if e.host is host and e.key == key]
+        newest = {each.message.topic: each for each in own if each.message.retain}
+        given_up = []
+        for entry in own:
+            if size > 0 and newest.get(entry.message.topic) is not entry:
+                size -= entry.message.cost + IN_HAND_BYTES
+                given_up.append(entry)
+        gone = set(given_up)
+        self._unacknowledged = deque(e for e in self._unacknowledged if e not in gone)
+        for entry in given_up:
+            if entry.done is not None:
+                entry.done()
+        return len(given_up)
 
     def _inject_plain(self, message: Message) -> None:
         if message.topic.decode() in self.poison:

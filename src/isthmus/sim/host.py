@@ -121,7 +121,10 @@ class SimHost:
         """Nor to close."""
 
     def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
-        return self._broker.inject(self, message, done)
+        return self._broker.inject(self, message, key, done)
+
+    def give_up_injected(self, key: str, size: int) -> int:
+        return self._broker.give_up(self, key, size)
 
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self.inject(Message(topic, payload), key, None)

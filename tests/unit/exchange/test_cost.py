@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from isthmus.exchange import lane
+from isthmus.exchange import lane, traffic
 from isthmus.exchange.links import LinkSettings
 from isthmus.exchange.message import from_publish
+from isthmus.exchange.relief import MAX_UNSAFE
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim import SimFabric
@@ -68,6 +69,7 @@ def test_what_is_in_hand_for_a_neighbor_is_counted(monkeypatch: pytest.MonkeyPat
     """a ── t ── b: what t keeps for b and has not acknowledged to a."""
     monkeypatch.setattr(lane, "WINDOW", 2 * MESSAGES)
     monkeypatch.setattr(lane, "MAX_BUSY", 2 * MESSAGES)
+    monkeypatch.setattr(traffic, "MAX_UNSAFE", 2 * MESSAGES)
     fabric = SimFabric(seed=1, algorithm="pf", link=LinkSettings(hold_s=1e6, queue_bytes=1 << 40))
     a, t, b = fabric.node("a"), fabric.node("t"), fabric.node("b")
     fabric.link(a, t)
@@ -81,3 +83,20 @@ def test_what_is_in_hand_for_a_neighbor_is_counted(monkeypatch: pytest.MonkeyPat
     link = t.exchange.links.links["b"]
     assert link.unacked() == MESSAGES
     assert 0.8 < taken[0] / link.unacked_bytes() < 1.2, taken[0] / MESSAGES
+
+
+def test_what_was_let_go_takes_no_more_than_is_counted() -> None:
+    """a ── t ── b: what t keeps for b and its broker, and a has had acknowledged."""
+    fabric = SimFabric(seed=1, algorithm="pf", link=LinkSettings(hold_s=1e6, queue_bytes=1 << 40))
+    a, t, b = fabric.node("a"), fabric.node("t"), fabric.node("b")
+    fabric.link(a, t)
+    fabric.link(t, b)
+    fabric.settle()
+    fabric.crash(b, silent=True)
+    fabric.run(10.0)
+    publish(fabric, 16)
+    with measured() as taken:
+        fabric.run(5.0)
+    assert t.exchange.traffic.only_here == MESSAGES - MAX_UNSAFE
+    counted = t.exchange.links.links["b"].unacked_bytes()
+    assert 0.5 < taken[0] / counted < 1.0, taken[0] / MESSAGES

@@ -11,6 +11,7 @@ import pytest
 from isthmus.exchange import injection
 from isthmus.exchange.aversions import MEMORY_S
 from isthmus.exchange.injection import Injection, SessionTerms
+from isthmus.exchange.lane import IN_HAND_BYTES
 from isthmus.exchange.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import frame_length
@@ -183,6 +184,37 @@ def test_nothing_retained_is_dropped(shell: Shell, monkeypatch: pytest.MonkeyPat
     assert last == {f"t/{n % 10}": b"%d" % n for n in range(90, 100)}
     assert shell.core.waiting_bytes == 0
     assert shell.counters["inject_dropped"] == 100 - len(shell.last)
+
+
+def test_the_oldest_that_were_never_sent_are_given_up(shell: Shell) -> None:
+    """Not what may be at the broker already, nor QoS 0, nor the newest retained of a topic."""
+    done: list[bytes] = []
+
+    def give(payload: bytes, qos: int = 1, *, topic: bytes = b"t", retain: bool = False) -> None:
+        made = message(payload, qos, topic=topic, retain=retain)
+        assert shell.core.inject(made, lambda: done.append(payload))
+
+    shell.open()
+    give(b"sent")
+    shell.core.lost()
+    shell.take()
+    give(b"old", topic=b"r", retain=True)
+    give(b"new", 2, topic=b"r", retain=True)
+    give(b"plain", 0)
+    for number in range(3):
+        give(b"%d" % number)
+    assert shell.core.give_up(3 * (message(b"0", 1).cost + IN_HAND_BYTES)) == 3
+    assert done == [b"old", b"0", b"1"]
+    assert shell.core.give_up(1 << 30) == 1
+    assert shell.core.give_up(1 << 30) == 0
+    assert done == [b"old", b"0", b"1", b"2"]
+    assert len(shell.core) == 3
+
+
+def test_what_waits_at_qos_1_leaves_qos_0_its_room(shell: Shell) -> None:
+    for _ in range(20):
+        assert shell.core.inject(message(bytes(1 << 20), 1), None)
+    assert shell.core.inject_plain(b"t", b"0")
 
 
 def test_expired_messages_are_done_without_the_broker(shell: Shell) -> None:

@@ -11,7 +11,7 @@ import pytest
 from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Outgoing
 from isthmus.exchange.message import Message
-from isthmus.exchange.recovery import MAX_UNSAFE, RECOVERY_S, Awaited, Recovery
+from isthmus.exchange.recovery import RECOVERY_S, Awaited, Recovery
 
 
 class FakeTimer:
@@ -143,18 +143,6 @@ def test_what_waits_is_taken_in_order_and_counted() -> None:
     made.ready("a")
     assert owner.waited == {"a": [b"0", b"2"]}
     assert awaited.bytes == 0
-
-
-def test_only_the_latest_are_left_unacknowledged_and_each_is_acknowledged_once() -> None:
-    made, _ = recovery(FakeHost(["a"]))
-    awaited = made.awaited["a"]
-    done: list[int] = []
-    for number in range(MAX_UNSAFE + 10):
-        awaited.wait(entry(number, lambda n=number: done.append(n)))  # type: ignore[misc]
-    assert done == list(range(10))
-    assert made.only_here() == 10
-    made.ready("a")
-    assert done == list(range(MAX_UNSAFE + 10))
 
 
 def test_who_is_a_neighbour_is_kept_over_stops_too() -> None:
