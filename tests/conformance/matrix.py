@@ -13,10 +13,11 @@ was not known; if need be :data:`DIRECT_RUNS` times, and twice in a :data:`CROWD
 as at first (HiveMQ delivers late when 64 clients return at once).  The node's side is run again
 :data:`AGAIN` times.  What it saw must be one of the direct side's variants every time, the first
 time included: one run that the broker itself cannot explain is a difference.  So a fault of the
-node that shows in every second run never passes where it shows.  Only for the brokers that mix
-clients up does the first run say nothing but that there is a doubt: a moquette with a stopped
-session loop, behind the node or not, is one that had run for a while, and the next runs are at
-fresh ones; such a fault of the node would pass once in 64 times.
+node that shows in every second run never passes where it shows.  What a broker was seen to do in
+earlier measurements counts as well (:mod:`.variants`).  Only for the brokers that mix clients up
+does the first run say nothing but that there is a doubt: a moquette with a stopped session loop,
+behind the node or not, is one that had run for a while, and the next runs are at fresh ones; such a
+fault of the node would pass once in 64 times.
 
 A broker that does not answer a CONNECT has said nothing, so nothing is held against the node that
 was silent in the same run, or in any if the broker was so more than once (a moquette whose session
@@ -38,6 +39,7 @@ from .catalogue import RAW, SCENARIOS, Scenario
 from .clients import LIBRARIES
 from .observation import Observation, Stopped, differences
 from .stage import Address, Stage
+from .variants import variants_of
 
 __all__ = [
     "AGAIN",
@@ -50,6 +52,7 @@ __all__ = [
     "Outcome",
     "Site",
     "all_cells",
+    "is_silent",
     "observe",
     "run_cells",
 ]
@@ -137,12 +140,14 @@ class Outcome:
     @property
     def unexplained(self) -> list[Observation]:
         """What the node's side saw and the broker itself never does."""
+        cell = self.cell
         known = [each.seen for each, _ in self.variants]
-        if self.cell.scenario.early and self.node_runs:
+        known += variants_of(cell.broker, cell.level, cell.name)
+        if cell.scenario.early and self.node_runs:
             known += self.node_runs[0].allowed
-        silent = [_is_silent(each) for each in self.direct_runs]
+        silent = [is_silent(each) for each in self.direct_runs]
         excused = [
-            _is_silent(each) and (sum(silent) > 1 or any(silent[place : place + 1]))
+            is_silent(each) and (sum(silent) > 1 or any(silent[place : place + 1]))
             for place, each in enumerate(self.node_runs)
         ]
         return [
@@ -179,7 +184,7 @@ class Outcome:
         """The sides differ, or the broker did not even answer: what a second look may change."""
         if self.error is not None:
             return False
-        return bool(self.unexplained) or any(_is_silent(each) for each in self.direct_runs)
+        return bool(self.unexplained) or any(is_silent(each) for each in self.direct_runs)
 
     @property
     def unsettled(self) -> bool:
@@ -190,7 +195,7 @@ class Outcome:
         return bool(self.unexplained) or any(each not in seen[:-AGAIN] for each in seen[-AGAIN:])
 
     def _answered(self) -> Sequence[Observation]:
-        return [each for each in self.direct_runs if not _is_silent(each)] or self.direct_runs
+        return [each for each in self.direct_runs if not is_silent(each)] or self.direct_runs
 
     def varieties(self) -> list[str]:
         """The broker's variants in words: how often what, told from what it does most often."""
@@ -214,7 +219,7 @@ class Outcome:
         )
 
 
-def _is_silent(observation: Observation) -> bool:
+def is_silent(observation: Observation) -> bool:
     """Whether a client found no answer to its CONNECT."""
     return "CONNECT" in str(observation.seen.get("stopped", ""))
 
@@ -284,31 +289,53 @@ class _Runner:
 
     def settle(self, doubtful: Sequence[Outcome]) -> list[Outcome]:
         """Each cell again, until it is known what the broker does and what the node does."""
-        settled: list[Outcome] = []
-        for outcome in doubtful:
-            with self.open_site() as site:  # where nothing is left of what happened before
-                settled.append(self._settled(site, outcome))
-        return settled
+        return [
+            self._one_by_one(each) if self.at_once == 1 else self._several_at_once(each)
+            for each in doubtful
+        ]
 
-    def _settled(self, site: Site, outcome: Outcome) -> Outcome:
-        at_once, patience_s = min(self.at_once, AGAIN), 2 * _PATIENCE_S
-        cell, first = outcome.cell, outcome
-        if self.at_once == 1:
-            outcome = Outcome(cell)
-        with ThreadPoolExecutor(2 * at_once) as sides, ThreadPoolExecutor(at_once) as pool:
+    def _several_at_once(self, outcome: Outcome) -> Outcome:
+        cell, patience_s = outcome.cell, 2 * _PATIENCE_S
+        with (
+            self.open_site() as site,  # where nothing is left of what happened before
+            ThreadPoolExecutor(2 * AGAIN) as sides,
+            ThreadPoolExecutor(AGAIN) as pool,
+        ):
             for pair in pool.map(lambda _: self._both(sides, site, cell, patience_s), range(AGAIN)):
                 outcome = outcome.with_runs(pair)
-            if self.at_once == 1:
-                outcome = outcome.with_runs(Outcome(cell, first.direct_runs))
-            while len(outcome.direct_runs) < DIRECT_RUNS and outcome.unsettled:
+            while outcome.unsettled and len(outcome.direct_runs) < DIRECT_RUNS:
                 learned = pool.map(
-                    lambda _: self.observe(cell, site.direct, patience_s), range(at_once)
+                    lambda _: self.observe(cell, site.direct, patience_s), range(AGAIN)
                 )
                 outcome = outcome.with_runs(Outcome(cell, tuple(learned)))
-        for _ in range(2 if self.at_once > 1 else 0):
-            if outcome.unexplained:
-                outcome = outcome.with_runs(Outcome(cell, self._in_a_crowd(site, cell)))
+            for _ in range(2):
+                if outcome.unexplained:
+                    outcome = outcome.with_runs(Outcome(cell, self._in_a_crowd(site, cell)))
         return outcome
+
+    def _one_by_one(self, first: Outcome) -> Outcome:
+        """The same for brokers that mix clients up: afresh whenever one no longer answers."""
+        cell, patience_s = first.cell, 2 * _PATIENCE_S
+        before, outcome = Outcome(cell, first.direct_runs), Outcome(cell)
+
+        def unfinished() -> bool:
+            learning = len(outcome.direct_runs) < DIRECT_RUNS // 2  # each takes its time
+            return outcome.error is None and (
+                len(outcome.node_runs) < AGAIN or (learning and outcome.with_runs(before).unsettled)
+            )
+
+        with ThreadPoolExecutor(2) as sides:
+            while unfinished():
+                with self.open_site() as site:
+                    answers = True
+                    while answers and unfinished():
+                        if len(outcome.node_runs) < AGAIN:
+                            run = self._both(sides, site, cell, patience_s)
+                        else:
+                            run = Outcome(cell, (self.observe(cell, site.direct, patience_s),))
+                        outcome = outcome.with_runs(run)
+                        answers = not any(map(is_silent, (*run.direct_runs, *run.node_runs)))
+        return outcome.with_runs(before)
 
     def _in_a_crowd(self, site: Site, cell: Cell) -> tuple[Observation, ...]:
         """The direct side under the circumstances of the first run."""

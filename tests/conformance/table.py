@@ -21,7 +21,9 @@ from isthmus.brokers.artefacts import Artefact
 
 from .catalogue import SCENARIOS
 from .matrix import FRAGILE, Cell, Outcome, all_cells, run_cells
+from .observation import Seen, differences
 from .sites import private_site, shared_site
+from .variants import add, variants_of
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -132,6 +134,19 @@ def _departures(outcomes: Mapping[Cell, Outcome]) -> list[str]:
     return lines
 
 
+def _varied(outcomes: Mapping[Cell, Outcome]) -> list[str]:
+    usual: dict[tuple[str, int, str], list[Seen]] = {}
+    for cell, each in outcomes.items():
+        usual.setdefault((cell.broker, cell.level, cell.name), []).append(each.direct.seen)
+    return [
+        f"- {broker} {'5' if level == 5 else '3.1.1'}, {_title(name)}: "
+        + _escaped(min((differences(variant, each) for each in seen), key=len))
+        for (broker, level, name), seen in usual.items()
+        for variant in variants_of(broker, level, name)
+        if variant not in seen
+    ]
+
+
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("[", "\\[").replace("]", "\\]")
 
@@ -139,12 +154,6 @@ def _escaped(text: str) -> str:
 def render(outcomes: Mapping[Cell, Outcome]) -> str:
     """The page."""
     versions = [f"| {name} | {_broker_version(name)} |" for name in names()]
-    varied = [
-        f"- {cell}: {_escaped(line)}"
-        for cell, each in outcomes.items()
-        if len(each.direct_runs) > 1
-        for line in each.varieties()
-    ]
     return "\n".join(
         [
             _INTRODUCTION,
@@ -171,9 +180,10 @@ def render(outcomes: Mapping[Cell, Outcome]) -> str:
             "",
             "Where the two sides differed, or a client found no answer to its CONNECT, the broker "
             "was asked again directly until nothing new came, and the node each time had to show "
-            "one of these variants. What a broker does seldom, beside what it does most often:",
+            "one of the broker's variants. What brokers were seen to do directly, in this or an "
+            "earlier measurement, beside what they do most often:",
             "",
-            *(varied or ["Nothing in this measurement."]),
+            *(_varied(outcomes) or ["Nothing."]),
             "",
         ]
     )
@@ -186,6 +196,10 @@ def main() -> int:
         with TemporaryDirectory(prefix="isthmus-conformance-") as folder:
             outcomes.update(_run(name, Path(folder)))
         print(f"{name}: {sum(cell.broker == name for cell in outcomes)} cells", file=sys.stderr)
+    for cell, outcome in outcomes.items():
+        seen = [each.seen for each, _ in outcome.variants]
+        if len(seen) > 1:
+            add({(cell.broker, cell.level, cell.name): seen})
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(render(outcomes))
     differing = [each for each in outcomes.values() if not each.agrees or each.error]

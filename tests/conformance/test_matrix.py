@@ -5,13 +5,16 @@ Nothing runs here but the judging: the two sides are lists of what they are to s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import nullcontext
 from itertools import chain, product, repeat
+from pathlib import Path
 from threading import Lock
 
 import pytest
 
+from . import variants
 from .matrix import AGAIN, CROWD, DIRECT_RUNS, MANY, Cell, Outcome, Site, all_cells, run_cells
 from .observation import Observation
 from .stage import Address
@@ -130,3 +133,21 @@ def test_a_node_may_keep_the_standard_where_packets_come_early() -> None:
 def test_a_broker_that_stops_answering_for_good_excuses_the_node() -> None:
     (outcome,) = judged(["seldom", "usual", *["silent"] * 40], ["usual", "usual", *["silent"] * 5])
     assert outcome.agrees
+
+
+def test_what_was_learned_before_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(variants, "FILE", tmp_path / "variants.json")
+    variants._recorded.cache_clear()
+    first = next(cell for cell in all_cells() if cell.broker == "mosquitto")
+    variants.add({(first.broker, first.level, first.name): [SEEN["seldom"].seen]})
+    variants.add({("aedes", 4, first.name): [SEEN["wrong"].seen]})
+    assert json.loads(variants.FILE.read_text()).keys() == {
+        f"aedes-3.1.1-{first.name}",
+        f"mosquitto-3.1.1-{first.name}",
+    }
+    (outcome,) = judged([], ["seldom"])
+    assert outcome.agrees
+    assert len(outcome.node_runs) == 1
+    (outcome,) = judged([], ["wrong"])
+    assert not outcome.agrees
+    variants._recorded.cache_clear()
