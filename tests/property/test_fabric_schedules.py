@@ -9,7 +9,7 @@ from isthmus.sim.soak import soak
 
 ALGORITHMS = ("pf", "sf")
 QUICK = 60
-QUICK_ATTACKS = 25
+QUICK_ATTACKS = 12
 LONG = 2_000
 
 
