@@ -380,15 +380,12 @@ class Model:
         client.finished = True
         self._will_due(client)
         name = client.connect.client_id if client.connect is not None else ""
-        if client.accepted and not client.memory.ids and not self._others(client, name):
-            self._memories.pop(name, None)
-
-    def _others(self, client: ModelClient, name: str) -> bool:
-        return any(
-            other is not client and other.accepted and not other.finished
+        shared = any(
+            other is not client and other.memory is client.memory and not other.finished
             for other in self.clients.values()
-            if other.connect is not None and other.connect.client_id == name
         )
+        if not client.memory.ids and not shared and self._memories.get(name) is client.memory:
+            del self._memories[name]
 
     def _will_due(self, client: ModelClient) -> None:
         will, client.will = client.will, None

@@ -42,7 +42,7 @@ KINDS: Final = {
     "broker-data": "the broker sends these bytes",
     "broker-close": "the broker hangs up",
     "congest": "the far neighbor does not acknowledge",
-    "relieve": "it has caught up",
+    "relieve": "it has caught up, and time is not short",
     "slow": "every slice of time is over at once",
     "quick": "none is",
 }
@@ -304,7 +304,7 @@ class Rig:
             case "congest":
                 self.far.full = True
             case "relieve":
-                self.far.full = False
+                self.far.full = self.clock.slow = False  # else clients would take turns
                 waiters, self.far.waiters = self.far.waiters, []
                 for release in waiters:
                     release()

@@ -11,7 +11,8 @@ origin, now or `recent_s` ago, as the topology guard has it:
     origin known,   neighbor on the way      taken; remembered for that neighbor
     origin known,   neighbor not on the way  doubtful: not taken, not passed on, not remembered
     origin unknown  (cut off or not yet heard of; its messages may still be under way)
-                                             taken; remembered until the origin is known
+                                             taken; remembered for that neighbor, and for all
+                                             until the origin is known
 
 Who is on the way can do what it likes, since all that comes from the origin passes there; but what
 it brought counts no longer when it has not been on the way for `recent_s`.
@@ -22,7 +23,7 @@ were not used for longest are forgotten, and who invents nodes and numbers makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import Enum
 from typing import Protocol
 
@@ -70,9 +71,10 @@ class _Numbers:
             del self._blocks[next(iter(self._blocks))]
         return not bits & bit
 
-    def forget(self, origins: Iterable[str]) -> None:
-        gone = set(origins)
-        self._blocks = {key: bits for key, bits in self._blocks.items() if key[0] not in gone}
+    def move(self, origins: Set[str], to: _Numbers) -> None:
+        """What is of `origins` is the other's from now on."""
+        for key in [key for key in self._blocks if key[0] in origins]:
+            to.add(key, self._blocks.pop(key))
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -152,8 +154,8 @@ class SeenMessages:
         while len(self._recent) > MAX_RECENT:
             del self._recent[next(iter(self._recent))]
         if self._unknown and (known := after.keys() - before.keys()):
-            for memory in self._unknown.values():
-                memory.forget(known)
+            for name, memory in self._unknown.items():
+                memory.move(known, self._brought.setdefault(name, _Numbers()))
             self._unknown = {name: each for name, each in self._unknown.items() if len(each)}
 
     # ---- neighbors -----------------------------------------------------------------------

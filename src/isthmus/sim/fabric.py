@@ -26,6 +26,7 @@ from isthmus.cooperation.registry import load
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.links import LONGEST_PAUSE_S, LinkSettings
 from isthmus.exchange.recovery import RECOVERY_S
+from isthmus.exchange.traffic import DOUBT_S, LET_GO_S
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
@@ -242,6 +243,9 @@ class SimFabric:
             if self._recovering():
                 self.run(max(RECOVERY_S, settings.hold_s))
                 self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
+            if self._waiting():
+                self.run(2 * DOUBT_S + LET_GO_S)
+                self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             return
         self.engine.run_until_quiet(quiet_s, limit_s)
 
@@ -250,6 +254,15 @@ class SimFabric:
         return any(
             node.host is not None and node.host.exchange.recovery.active
             for node in self.nodes.values()
+        )
+
+    def _waiting(self) -> bool:
+        """Whether a message is not acknowledged: doubted, or one node waits for another."""
+        return any(
+            link.active and link.status is LinkStatus.UP and link.unacked()
+            for node in self.nodes.values()
+            if node.host is not None and node.broker.up
+            for link in node.host.exchange.links
         )
 
     def _all_up(self) -> bool:

@@ -32,6 +32,10 @@ COMPLETE = (*STEADY, "double", "expiry", "renamed", "duplicates", "clocks", "bro
 """Profiles in which messages at QoS 1 and 2 are not lost, but for what `_may_miss` says."""
 ONCE = (*STEADY, "expiry", "duplicates", "clocks", "brokers", "clients")
 """Profiles in which no node that has clients ends, so nothing comes twice."""
+RINGS = ("churn", "chaos", "attack")
+"""Profiles in which links close rings."""
+HELD_UP_S = 30.0
+"""The longest that a message is under way."""
 ONCE_AT_THE_STEADY = ("double", "outlast", "renamed")
 """Profiles in which nothing comes twice to clients of nodes that do not end."""
 
@@ -65,6 +69,8 @@ class Promises:
     """When nodes and brokers ended."""
     retained: list[tuple[float, str, int]] = field(default_factory=list)
     """Retained messages and deletions: when, on which topic, after how many other messages."""
+    cuts: list[tuple[float, float]] = field(default_factory=list)
+    """When partitions began and ended."""
     wills: dict[bytes, SimNode] = field(default_factory=dict)
     """Whose clients have them."""
     refused: dict[str, SimClient] = field(default_factory=dict)
@@ -104,6 +110,13 @@ class Promises:
                 self._links() if self.schedule.profile == "outlast" else frozenset(),
             )
         return True
+
+    def cut(self) -> None:
+        self.cuts.append((self.fabric.now_s, float("inf")))
+
+    def healed(self) -> None:
+        now_s = self.fabric.now_s
+        self.cuts = [(cut_s, min(until_s, now_s)) for cut_s, until_s in self.cuts]
 
     def barge(self, client_id: str, packet: Publish) -> None:
         """A client that may not connect sends CONNECT and PUBLISH in one write."""
@@ -331,6 +344,8 @@ class Promises:
                 message = self.messages.get(payload)
                 if message is not None and message.retain and self._clocks_too_wrong():
                     continue  # what is stamped anew is news
+                if message is not None and self._held_up(message):
+                    continue
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
                 excused = last_end_s > NEVER_S and (
@@ -342,6 +357,22 @@ class Promises:
                         f"{client.client_id} at {client.node.name} got {payload!r} "
                         f"({message}) {count} times"
                     )
+
+    def _held_up(self, message: Message) -> bool:
+        """At QoS 0, without a number: a partition held it up while the tree of a ring changed.
+
+        It then comes by the old way and, late, by the new one.
+        """
+        if message.qos or self.schedule.profile not in RINGS:
+            return False
+        stalled = any(
+            cut_s < message.at_s + SETTLED_S and healed_s > message.at_s
+            for cut_s, healed_s in self.cuts
+        )
+        return stalled and any(
+            message.at_s < at_s < message.at_s + HELD_UP_S
+            for at_s, _, _ in self.fabric.trace.departures
+        )
 
     def _last_end_s(self, client: SimClient) -> float:
         """Until when something may come twice to `client`."""

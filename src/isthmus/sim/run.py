@@ -8,8 +8,8 @@ After the last action everything is healed and left to rest.  Then
     nothing ended, or one did within a second of a retained message;
 4.  a message from any node on any topic reaches every matching client exactly once, nobody else;
 5.  so does the will of a client that vanishes;
-6.  no message was delivered twice: at QoS 0 never, at QoS 1 and 2 unless the subscriber's node or
-    a broker ended after it was published;
+6.  no message was delivered twice: at QoS 0 unless a partition held it up while the tree of a ring
+    changed, at QoS 1 and 2 unless the subscriber's node or a broker ended after it was published;
 7.  `outages` and `kills`: every message at QoS 1 and 2 reached every matching client, and one
     publisher's messages on one topic in order;
 8.  after all clients have left, nothing of their interest is left.
@@ -29,7 +29,6 @@ from dataclasses import dataclass, field
 
 from isthmus.exchange.link import LinkStatus
 from isthmus.exchange.recovery import RECOVERY_S
-from isthmus.exchange.traffic import DOUBT_S, LET_GO_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
@@ -218,10 +217,12 @@ class _Run:
             case "break", (a, b):
                 fabric.break_connections(fabric.nodes[a], fabric.nodes[b])
             case "partition", side:
+                self.promises.cut()
                 one = [node for name, node in fabric.nodes.items() if name in side]
                 fabric.partition(one, [n for n in fabric.nodes.values() if n not in one])
             case "heal", _:
                 fabric.heal()
+                self.promises.healed()
             case "twin", (name, original, how, *via):
                 self._twin(name, fabric.nodes[original], how, [fabric.nodes[each] for each in via])
             case "untwin", (name, how):
@@ -303,6 +304,7 @@ class _Run:
     def _heal(self) -> None:
         fabric = self.fabric
         fabric.heal()
+        self.promises.healed()
         for name in [name for name in fabric.nodes if name not in self.promises.probes]:
             self._untwin(name, "told")
         for node in fabric.nodes.values():
@@ -319,11 +321,6 @@ class _Run:
             fabric.settle()
         if self._holds():
             fabric.run(self.schedule.settings.hold_s + 1.0)  # neighbors that will not come back
-            fabric.settle()
-        lately_s = fabric.now_s - 2 * DOUBT_S - LET_GO_S
-        if any(at_s > lately_s for at_s, _, _ in fabric.trace.departures):
-            # What was for them went elsewhere, perhaps in vain, and perhaps one waits for another.
-            fabric.run(2 * DOUBT_S + LET_GO_S)
             fabric.settle()
 
     def _holds(self) -> bool:
