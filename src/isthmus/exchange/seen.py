@@ -11,19 +11,21 @@ origin, now or `recent_s` ago, as the topology guard has it:
     origin known,   neighbor on the way      taken; remembered for that neighbor
     origin known,   neighbor not on the way  doubtful: not taken, not passed on, not remembered
     origin unknown  (cut off or not yet heard of; its messages may still be under way)
-                                             taken; remembered for that neighbor, and for all
-                                             until the origin is known
+                                             taken; remembered with what it says: the same number
+                                             with the same topic and payload is a repetition
+                                             from whomever it comes, with others it is not
 
 Who is on the way can do what it likes, since all that comes from the origin passes there; but what
 it brought counts no longer when it has not been on the way for `recent_s`.
 
-Bounded: every neighbor has its own memory of `MAX_BLOCKS` times `BLOCK_NUMBERS` numbers, those that
-were not used for longest are forgotten, and who invents nodes and numbers makes only his own short.
+Bounded: every neighbor has its own memory of `MAX_BLOCKS` times `BLOCK_NUMBERS` numbers, and of
+`MAX_EARLY` of unknown origins; those that were not used for longest are forgotten, and who invents
+nodes and numbers makes only his own short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -31,6 +33,7 @@ __all__ = ["SeenMessages", "Verdict", "Ways"]
 
 BLOCK_NUMBERS = 1_024
 MAX_BLOCKS = 8_192
+MAX_EARLY = 32_768
 MAX_RECENT = 16_384
 """Of how many origins the ways of the past are known."""
 
@@ -71,11 +74,6 @@ class _Numbers:
             del self._blocks[next(iter(self._blocks))]
         return not bits & bit
 
-    def move(self, origins: Set[str], to: _Numbers) -> None:
-        """What is of `origins` is the other's from now on."""
-        for key in [key for key in self._blocks if key[0] in origins]:
-            to.add(key, self._blocks.pop(key))
-
     def __len__(self) -> int:
         return len(self._blocks)
 
@@ -101,15 +99,17 @@ class SeenMessages:
         self._recent: dict[str, dict[str, float]] = {}
         """Of an origin, the neighbors that were on the way to it, and until when they count."""
         self._brought: dict[str, _Numbers] = {}
-        self._unknown: dict[str, _Numbers] = {}
-        """Of origins that were not known at the time."""
+        self._early: dict[str, dict[tuple[str, str], int]] = {}
+        """Of origins that were not known at the time: neighbor → origin and number → content."""
         self._left: dict[str, float] = {}
         """Neighbors that have gone, and when they are forgotten."""
 
-    def take(self, origin: str, number: str, neighbor: str) -> Verdict:
+    def take(
+        self, origin: str, number: str, neighbor: str, content: tuple[bytes, bytes]
+    ) -> Verdict:
         """Judge what `neighbor` brings; it is remembered if it is new.
 
-        `number` is ``<incarnation>.<hexadecimal count>``.
+        `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.
         """
         incarnation, _, count = number.partition(".")
         if origin == self._node_id and incarnation == self._incarnation:
@@ -124,12 +124,19 @@ class SeenMessages:
         for name in trusted:
             if name != neighbor and (brought := self._brought.get(name)) and brought.has(key, bit):
                 return Verdict.REPEATED
-        if any(each.has(key, bit) for each in self._unknown.values()):
-            return Verdict.REPEATED
-        memory = self._brought if neighbor in trusted else self._unknown
-        brought = memory.get(neighbor)
+        if self._early or ways is None:
+            early = (origin, number)
+            if any(early in each and each[early] == hash(content) for each in self._early.values()):
+                return Verdict.REPEATED
+            if neighbor not in trusted:
+                brought_early = self._early.setdefault(neighbor, {})
+                brought_early[early] = hash(content)
+                if len(brought_early) > MAX_EARLY:
+                    del brought_early[next(iter(brought_early))]
+                return Verdict.NEW
+        brought = self._brought.get(neighbor)
         if brought is None:
-            brought = memory[neighbor] = _Numbers()
+            brought = self._brought[neighbor] = _Numbers()
         return Verdict.NEW if brought.add(key, bit) else Verdict.REPEATED
 
     def _trusted(self, origin: str, ways: frozenset[str]) -> frozenset[str]:
@@ -153,10 +160,6 @@ class SeenMessages:
                 self._recent[origin] = recent
         while len(self._recent) > MAX_RECENT:
             del self._recent[next(iter(self._recent))]
-        if self._unknown and (known := after.keys() - before.keys()):
-            for name, memory in self._unknown.items():
-                memory.move(known, self._brought.setdefault(name, _Numbers()))
-            self._unknown = {name: each for name, each in self._unknown.items() if len(each)}
 
     # ---- neighbors -----------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class SeenMessages:
         for name in [name for name, until_s in self._left.items() if until_s < now_s]:
             del self._left[name]
             self._brought.pop(name, None)
-            self._unknown.pop(name, None)
+            self._early.pop(name, None)
         for origin, recent in list(self._recent.items()):
             for name in [name for name, until_s in recent.items() if until_s < now_s]:
                 del recent[name]

@@ -233,7 +233,8 @@ class Traffic:
         until_s: float,
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
-        verdict = self.seen.take(message.origin, message.number, link.info.peer)
+        content = (message.topic, message.payload)
+        verdict = self.seen.take(message.origin, message.number, link.info.peer, content)
         if verdict is Verdict.NEW:
             if done is None:
                 self._route_on(link, frame, message, None)

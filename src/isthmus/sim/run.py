@@ -292,9 +292,10 @@ class _Run:
         for node in list(fabric.nodes.values()):
             fabric.unlink(node, twin)
         fabric.remove(twin)
-        for a, b in self.schedule.links:  # whom it was mistaken for was removed with it
-            if fabric.nodes[b].address in fabric.nodes[a].peers:
-                fabric.link(fabric.nodes[a], fabric.nodes[b])
+        by_address = {node.address: node for node in fabric.nodes.values()}
+        for node in fabric.nodes.values():  # whom it was mistaken for was removed with it
+            for address, (sessions, qos) in list(node.peers.items()):
+                fabric.link(node, by_address[address], sessions=sessions, qos=qos)
 
     def _renew_will(self, client: SimClient) -> None:
         if client.will is not None:

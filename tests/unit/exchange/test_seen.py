@@ -25,9 +25,14 @@ class Fabric:
         return self._ways
 
     def take(
-        self, neighbor: str, number: int, origin: str = "x", incarnation: str = "1"
+        self,
+        neighbor: str,
+        number: int,
+        origin: str = "x",
+        incarnation: str = "1",
+        payload: bytes = b"",
     ) -> Verdict:
-        return self.seen.take(origin, f"{incarnation}.{number:x}", neighbor)
+        return self.seen.take(origin, f"{incarnation}.{number:x}", neighbor, (b"t", payload))
 
 
 def test_each_number_is_taken_once() -> None:
@@ -75,12 +80,22 @@ def test_one_that_is_on_the_way_no_longer_counts_no_longer_after_a_while() -> No
     assert fabric.take("g", 1_000_000) is NEW
 
 
-def test_an_unknown_origin_may_come_from_anywhere_but_proves_nothing_later() -> None:
+def test_what_came_while_its_origin_was_unknown_does_not_come_twice() -> None:
     fabric = Fabric()
     assert fabric.take("h", 7) is NEW
     assert fabric.take("g", 7) is REPEATED
     fabric.become(x="g")
-    assert fabric.take("g", 7) is NEW
+    assert fabric.take("g", 7) is REPEATED
+
+
+def test_who_forges_numbers_of_an_unknown_origin_uses_none_up() -> None:
+    fabric = Fabric()
+    assert fabric.take("h", 7, payload=b"forged") is NEW
+    assert fabric.take("g", 7, payload=b"real") is NEW
+    assert fabric.take("h", 8, payload=b"forged") is NEW
+    fabric.become(x="g")
+    assert fabric.take("g", 8, payload=b"real") is NEW
+    assert fabric.take("g", 8, payload=b"real") is REPEATED
 
 
 def test_an_origin_that_was_cut_off_is_still_reached_by_its_old_way() -> None:
@@ -108,8 +123,14 @@ def test_who_invents_nodes_and_numbers_makes_only_his_own_memory_short() -> None
         fabric.take("h", number * BLOCK_NUMBERS, origin=f"invented-{number}")
     assert fabric.take("g", 1) is REPEATED
     assert fabric.take("h", 1, origin="y") is NEW
-    memories = (*fabric.seen._brought.values(), *fabric.seen._unknown.values())
-    assert max(map(len, memories)) == MAX_BLOCKS
+    assert max(map(len, fabric.seen._brought.values())) == MAX_BLOCKS
+
+
+def test_who_invents_nodes_is_remembered_as_far_as_there_is_room() -> None:
+    fabric = Fabric()
+    for number in range(seen.MAX_EARLY + 1):
+        assert fabric.take("h", 1, origin=f"invented-{number}") is NEW
+    assert [len(each) for each in fabric.seen._early.values()] == [seen.MAX_EARLY]
 
 
 def test_who_has_left_is_forgotten_after_a_while() -> None:

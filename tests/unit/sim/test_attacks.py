@@ -38,7 +38,7 @@ def awaits_nobody(self: Recovery) -> None:
     """After a crash messages are routed before the neighbors are back."""
 
 
-def takes_all(self: SeenMessages, origin: str, number: str, neighbor: str) -> Verdict:
+def takes_all(self: SeenMessages, *_: object) -> Verdict:
     """Repetitions are not recognized."""
     return Verdict.NEW
 
