@@ -25,9 +25,9 @@ hello that it has a `state_dir`.
 
 from __future__ import annotations
 
-import json
 from typing import Protocol
 
+from isthmus.cooperation import kept_records
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.lane import Outgoing
 
@@ -36,6 +36,10 @@ __all__ = ["RECOVERY_S", "Awaited", "Recovery", "RecoveryOwner"]
 RECOVERY_S = 10.0
 """The least time that neighbors are awaited, and what one that is there gets beyond `hold_s`, since
 it may itself be awaiting others."""
+
+
+_KEPT = ("neighbors", 1)
+"""Name and version of the file: a record for each neighbor."""
 
 
 class RecoveryOwner(Protocol):
@@ -127,11 +131,11 @@ class Recovery:
         kept = self._host.load_state("neighbors")
         if not kept:
             return
-        try:
-            names = sorted(set(map(str, json.loads(kept))))
-        except (ValueError, TypeError) as error:
-            self._host.log("error", "kept neighbours cannot be read", cause=str(error))
+        file = kept_records.read(kept)
+        if not file.is_(*_KEPT):
+            self._host.log("error", "kept neighbors cannot be read", cause="it is something else")
             return
+        names = sorted({record.decode() for record in file.records})
         self._neighbors = set(names)
         for name in names:
             self.awaited[name] = Awaited(name, self._timer(name, self._hold_s))
@@ -197,4 +201,5 @@ class Recovery:
 
     def _save(self) -> None:
         if self._host.keeps_state:
-            self._host.save_state("neighbors", json.dumps(sorted(self._neighbors)).encode())
+            names = (name.encode() for name in sorted(self._neighbors))
+            self._host.save_state("neighbors", kept_records.write(*_KEPT, names))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from isthmus.cooperation import kept_records
 from isthmus.exchange.host import Host
 from isthmus.exchange.lane import Outgoing
 from isthmus.exchange.message import Message
@@ -28,7 +28,10 @@ class FakeHost:
     keeps_state = True
 
     def __init__(self, kept: list[str] | None = None) -> None:
-        self.state = {} if kept is None else {"neighbors": json.dumps(kept).encode()}
+        self.state: dict[str, bytes] = {}
+        if kept is not None:
+            names = (name.encode() for name in kept)
+            self.state["neighbors"] = kept_records.write("neighbors", 1, names)
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
     def load_state(self, name: str) -> bytes | None:
@@ -46,7 +49,7 @@ class FakeHost:
         """Nobody reads it."""
 
     def kept(self) -> list[str]:
-        return cast("list[str]", json.loads(self.state["neighbors"]))
+        return [each.decode() for each in kept_records.read(self.state["neighbors"]).records]
 
 
 class Owner:
@@ -163,3 +166,11 @@ def test_damaged_state_is_not_believed() -> None:
     made, owner = recovery(host)
     assert not made.active
     assert owner.events == []
+
+
+def test_a_flipped_bit_costs_one_neighbor() -> None:
+    host = FakeHost(["aaaa", "bbbb", "cccc"])
+    assert b"bbbb" in host.state["neighbors"]
+    host.state["neighbors"] = host.state["neighbors"].replace(b"bbbb", b"bbbc")
+    made, _ = recovery(host)
+    assert sorted(made.awaited) == ["aaaa", "cccc"]
