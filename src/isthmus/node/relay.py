@@ -208,6 +208,7 @@ class ClientSession(ClientInput):
             self._refuse_connect(data, error, "malformed-connect")
             return
         self._cancel_timer()
+        self.node.entrance.leave(self)
         self.connected = replace(connect, password=None)  # the broker's to check, not ours to keep
         self.protocol_level = connect.protocol_level
         if self.refused:
@@ -459,6 +460,12 @@ class ClientSession(ClientInput):
             self.go_on(self.node.turns.slice_ends_s())
 
     # ---- ends ----------------------------------------------------------------------------
+
+    def cut_off(self) -> None:
+        """It has said nothing, and somebody else needs the room."""
+        self.over = True
+        self.wire.abort()
+        self.finish()
 
     def end_for_pending(self, error: RemoteProtocolError) -> None:
         if self.orphaned:

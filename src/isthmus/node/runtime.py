@@ -35,6 +35,8 @@ from isthmus.node.broker_session import BrokerSession
 from isthmus.node.client_checks import read_limits
 from isthmus.node.collector import keep_collections_short
 from isthmus.node.counters import Counters
+from isthmus.node.entrance import Entrance, Guest
+from isthmus.node.entrance import TlsDoor as ClientTlsDoor
 from isthmus.node.host import NodeHost
 from isthmus.node.injector import own_client_id
 from isthmus.node.link_io import LinkChannel, TlsDoor
@@ -83,6 +85,7 @@ class Node:
         self._max_clients = config.limits.clients
         self._clients: dict[ClientSession, None] = {}
         self.pending = Pending(config.limits, self._clients)
+        self.entrance = Entrance()
         self._opening: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._admin: AdminServer | None = None
@@ -160,16 +163,15 @@ class Node:
         context = client_context(self.config.tls) if listen.mqtts or listen.wss else None
         for name, address in (("mqtt", listen.mqtt), ("mqtts", listen.mqtts)):
             if address is not None:
-                tls = context if name == "mqtts" else None
-                await self._serve(name, address, partial(plain, name), tls)
+                await self._serve_clients(name, address, partial(plain, name), context)
         if listen.ws is not None or listen.wss is not None:
             from isthmus.node.websocket import WebSocketServerSide
 
             for name, address in (("ws", listen.ws), ("wss", listen.wss)):
                 if address is not None:
                     session = partial(plain, name)
-                    factory = partial(WebSocketServerSide, session, self.limits, self.turns)
-                    await self._serve(name, address, factory, context if name == "wss" else None)
+                    factory = partial(WebSocketServerSide, self, session)
+                    await self._serve_clients(name, address, factory, context)
         if listen.link is not None:
             links = self.exchange.links
             accept: Callable[[], asyncio.Protocol]
@@ -177,27 +179,30 @@ class Node:
                 accept = partial(LinkChannel, links, self.turns, links.accepted)
             else:
                 accept = partial(TlsDoor, links, self.turns, link_tls)
-            await self._serve("link", listen.link, accept, None)
+            await self._serve("link", listen.link, accept)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)
             await self._admin.start()
             self.addresses["admin"] = self._admin.bound
 
-    async def _serve(
+    async def _serve_clients(
         self,
         name: str,
         address: Address,
         factory: Callable[[], asyncio.Protocol],
-        tls: Any,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        if name in ("mqtts", "wss"):
+            assert context is not None
+            factory = partial(ClientTlsDoor, self, context, factory)
+        await self._serve(name, address, factory)
+
+    async def _serve(
+        self, name: str, address: Address, factory: Callable[[], asyncio.Protocol]
     ) -> None:
         try:
             server = await self.loop.create_server(
-                factory,
-                address.host,
-                address.port,
-                backlog=LISTEN_BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=self.limits.connect_timeout_s if tls else None,
+                factory, address.host, address.port, backlog=LISTEN_BACKLOG
             )
         except OSError as error:
             raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
@@ -259,15 +264,35 @@ class Node:
 
     def admit(self, client: ClientSession) -> bool:
         """Count a new connection in; over the limit it is to be refused, or just dropped."""
-        open_now = len(self._clients)
-        if open_now >= self._max_clients:
-            if open_now >= self._max_clients + WAITING_ROOM or self.status_name != "running":
+        if not self._has_room():
+            if not self._has_waiting_room():
                 self.count_refusal(client, "clients-limit", "waiting room full")
                 return False
             client.refused = True
         self._clients[client] = None
+        self.entrance.enter(client, self.loop.time(), handshake=False)
         self.counters.clients_accepted += 1
         return True
+
+    def knocked(self, guest: Guest) -> bool:
+        """A handshake begins, which counts as a client; whether there is room for it."""
+        if not self._has_room() and not self._has_waiting_room():
+            self.counters.refusals["clients-limit"] += 1
+            return False
+        self.entrance.enter(guest, self.loop.time(), handshake=True)
+        return True
+
+    def _has_room(self) -> bool:
+        if len(self._clients) + self.entrance.handshakes < self._max_clients:
+            return True
+        if self.entrance.make_room(self.loop.time()):
+            self.counters.refusals["made-room"] += 1
+            return True
+        return False
+
+    def _has_waiting_room(self) -> bool:
+        open_now = len(self._clients) + self.entrance.handshakes
+        return open_now < self._max_clients + WAITING_ROOM and self.status_name == "running"
 
     def open_broker_session(self, client: ClientSession) -> None:
         task = self.loop.create_task(self._open_broker_session(client))
@@ -303,6 +328,7 @@ class Node:
             )
 
     def client_gone(self, client: ClientSession) -> None:
+        self.entrance.leave(client)
         if self._clients.pop(client, client) is None:
             self.counters.clients_closed += 1
             log.debug("client closed", peer=client.peer)

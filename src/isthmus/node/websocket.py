@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
@@ -24,11 +25,12 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from isthmus.config import Limits
 from isthmus.logs import get_logger
 from isthmus.node.client_input import ClientInput, Waits
 from isthmus.node.session import SessionStatus, peer_name
-from isthmus.node.turns import Turns
+
+if TYPE_CHECKING:
+    from isthmus.node.runtime import Node
 
 __all__ = ["WebSocketServerSide"]
 
@@ -47,6 +49,7 @@ class WebSocketServerSide(asyncio.Protocol):
         "_limits",
         "_lost",
         "_make_session",
+        "_node",
         "_protocol",
         "_reads",
         "_session",
@@ -58,12 +61,11 @@ class WebSocketServerSide(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(
-        self, make_session: Callable[[], ClientInput], limits: Limits, turns: Turns
-    ) -> None:
+    def __init__(self, node: Node, make_session: Callable[[], ClientInput]) -> None:
         self._make_session = make_session
-        self._limits = limits
-        self._turns = turns
+        self._node = node
+        self._limits = limits = node.limits
+        self._turns = node.turns
         self._unread = b""
         """Bytes that wait for their turn; reading has stopped."""
         self._reads = True
@@ -81,6 +83,9 @@ class WebSocketServerSide(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        if not self._node.knocked(self):
+            self._transport.abort()
+            return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limits.connect_timeout_s, self._handshake_timed_out)
 
@@ -127,6 +132,7 @@ class WebSocketServerSide(asyncio.Protocol):
             self._lost = (exc,)
             return
         self._cancel_timer()
+        self._node.entrance.leave(self)
         if self._session is not None:
             self._session.connection_lost(exc)
             self._session = None
@@ -143,6 +149,10 @@ class WebSocketServerSide(asyncio.Protocol):
         self._timer = None
         if self._session is None:
             self._transport.abort()
+
+    def cut_off(self) -> None:
+        """Its handshake is not over, and somebody else needs the room."""
+        self._transport.abort()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -172,6 +182,7 @@ class WebSocketServerSide(asyncio.Protocol):
             )
             return
         self._cancel_timer()
+        self._node.entrance.leave(self)
         self._session = self._make_session()
         self._session.connection_made(self)  # type: ignore[arg-type]
 
