@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -176,6 +177,18 @@ def test_will_when_the_connection_breaks(fabric: NodeFabric) -> None:
             message = watcher.next()
             assert (message.topic, message.payload, message.qos) == (f"will/{qos}", b"gone", qos)
             assert message.properties.content_type == "x"
+
+
+def test_wills_of_many_who_hang_up_together(fabric: NodeFabric) -> None:
+    """More than fit into one turn of the node's event loop."""
+    topics = {f"will/many/{number}" for number in range(100)}
+    with fabric.client("c") as watcher:
+        watcher.subscribe("will/many/#", qos=1)
+        fabric.settle()
+        with ExitStack() as clients:
+            for topic in topics:
+                clients.enter_context(fabric.client("a", will=Will(topic, bytes(50_000), 1)))
+        assert {watcher.next().topic for _ in topics} == topics
 
 
 def test_will_when_the_broker_misses_the_keep_alive(fabric: NodeFabric) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
 from isthmus.config import Limits
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.reason_codes import ReasonCode
+from isthmus.node import turns as turns_module
 from isthmus.node.client_checks import MAX_ALIAS_BYTES, TopicAliases
 from isthmus.node.pending import Pending, address_group
-from isthmus.node.turns import Turns
+from isthmus.node.turns import SHORT_SLICE_S, SLICE_S, Turns
 
 LIMITS = Limits(packet_bytes=1000, pending_bytes=200_000, pending_bytes_per_address=100_000)
 
@@ -98,6 +101,62 @@ def test_who_waits_is_served_in_turn() -> None:
 
     asyncio.run(run())
     assert served == ["a", "b", "c", "a", "c", "a"]
+
+
+def test_what_comes_in_one_turn_shares_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many clients, each with a little less input than a slice, do not add up."""
+    clock_s = 100.0
+    soon: list[Callable[[], None]] = []
+
+    class Loop:
+        def call_soon(self, callback: Callable[[], None]) -> None:
+            soon.append(callback)
+
+    class Client:
+        def go_on(self, ends_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(turns_module, "perf_counter", lambda: clock_s)
+    turns = Turns(cast(asyncio.AbstractEventLoop, Loop()))
+    assert turns.slice_ends_s() == clock_s + SLICE_S
+    assert not turns.used_up()
+    clock_s += 0.8 * SLICE_S
+    assert turns.slice_ends_s() == pytest.approx(clock_s + 0.2 * SLICE_S)
+    clock_s += SLICE_S
+    assert turns.slice_ends_s() == clock_s + SHORT_SLICE_S
+    assert turns.used_up()
+    soon.pop()()
+    assert not soon
+    assert not turns.used_up()
+    assert turns.slice_ends_s() == clock_s + SLICE_S
+    soon.pop()()
+    turns.wait(Client())
+    assert turns.used_up()
+    assert turns.slice_ends_s() == clock_s + SHORT_SLICE_S
+    soon.pop()()
+    assert turns.used_up()  # who waited has just been served
+    assert turns.slice_ends_s() == clock_s + SHORT_SLICE_S
+    clock_s += 2 * SLICE_S
+    assert turns.slice_ends_s() == clock_s + SLICE_S
+
+
+def test_short_slices_need_not_notice_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small reads, one after the other: nothing is scheduled for them."""
+    clock_s = 100.0
+    soon: list[Callable[[], None]] = []
+
+    class Loop:
+        def call_soon(self, callback: Callable[[], None]) -> None:
+            soon.append(callback)
+
+    monkeypatch.setattr(turns_module, "perf_counter", lambda: clock_s)
+    turns = Turns(cast(asyncio.AbstractEventLoop, Loop()))
+    turns.slice_ends_s()
+    soon.pop()()
+    for _ in range(100):
+        clock_s += 0.0005
+        assert turns.slice_ends_s() == clock_s + SLICE_S
+    assert not soon
 
 
 def test_topic_aliases_are_bounded() -> None:

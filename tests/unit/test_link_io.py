@@ -10,7 +10,7 @@ import pytest
 from isthmus.exchange.connection import Connection
 from isthmus.exchange.links import Links
 from isthmus.node import link_io, turns
-from isthmus.node.link_io import PIECE_BYTES, LinkChannel
+from isthmus.node.link_io import LEAST_PIECE_BYTES, PIECE_BYTES, LinkChannel
 from isthmus.node.turns import Turns
 
 
@@ -82,6 +82,11 @@ def run_turns(channel: LinkChannel, count: int = 1) -> None:
         channel._turns._serve()
 
 
+def run_all_turns(channel: LinkChannel) -> None:
+    while len(channel._turns):
+        channel._turns._serve()
+
+
 MUCH = bytes(range(256)) * (4 * PIECE_BYTES // 256)
 
 
@@ -91,18 +96,32 @@ def test_a_large_read_takes_several_turns(channel: LinkChannel, listener: Listen
     assert not cast(Wire, channel.wire).reading
     run_turns(channel)
     assert listener.pieces == 2
-    run_turns(channel, 3)
+    run_all_turns(channel)
     assert listener.data == MUCH
     assert cast(Wire, channel.wire).reading
     channel.data_received(b"more")
     assert listener.data == MUCH + b"more"
 
 
+def test_pieces_that_take_long_are_followed_by_smaller_ones(
+    channel: LinkChannel, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel.data_received(MUCH)
+    run_all_turns(channel)
+    assert listener.data == MUCH
+    slow = listener.pieces
+    assert slow > 4 * PIECE_BYTES // LEAST_PIECE_BYTES // 2
+    monkeypatch.setattr(link_io, "perf_counter", lambda: 0.0)
+    channel.data_received(4 * MUCH)
+    assert listener.data == 5 * MUCH
+    assert listener.pieces - slow < 20  # as large as at first, after a few
+
+
 def test_the_end_comes_last(channel: LinkChannel, listener: Listener) -> None:
     channel.data_received(MUCH)
     channel.connection_lost(None)
     assert listener.ends == []
-    run_turns(channel, 5)
+    run_all_turns(channel)
     assert listener.data == MUCH
     assert listener.ends == ["end of stream"]
 
@@ -130,7 +149,7 @@ def test_the_exchange_may_hold_reading_for_longer(
 
     monkeypatch.setattr(listener, "received", rests)
     channel.data_received(MUCH)
-    run_turns(channel, 5)
+    run_all_turns(channel)
     assert listener.data == MUCH
     assert not cast(Wire, channel.wire).reading
     channel.release_reading()

@@ -4,8 +4,9 @@ A connection to a link port that speaks TLS is a guest of `Links.room` from its 
 only when its handshake is over: who opens connections and never shakes hands makes room, too.
 
 What comes is given to the exchange `PIECE_BYTES` at a time and for one slice at a time
-(`isthmus.node.turns`), like clients' input: a read may hold thousands of messages.  While some of
-it waits nothing more is read, and the end of the connection is told after it.
+(`isthmus.node.turns`), like clients' input: a read may hold thousands of messages.  Pieces that
+take long, of retained messages for example, are followed by smaller ones.  While some of it waits
+nothing more is read, and the end of the connection is told after it.
 """
 
 from __future__ import annotations
@@ -32,12 +33,25 @@ __all__ = ["LinkChannel", "TlsDoor", "dial"]
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
 PIECE_BYTES = 8192
+LEAST_PIECE_BYTES = 1024
+LONG_S = 0.001
+"""A piece that takes longer was too large."""
 
 
 class LinkChannel(Session):
     """One connection to another node."""
 
-    __slots__ = ("_attach", "_connection", "_held", "_links", "_lost", "_turns", "_unread", "peer")
+    __slots__ = (
+        "_attach",
+        "_connection",
+        "_held",
+        "_links",
+        "_lost",
+        "_piece_bytes",
+        "_turns",
+        "_unread",
+        "peer",
+    )
 
     def __init__(self, links: Links, turns: Turns, attach: Callable[[Channel], Connection]) -> None:
         super().__init__(LINGER_S)
@@ -45,6 +59,7 @@ class LinkChannel(Session):
         self._turns = turns
         self._attach = attach
         self._unread = b""
+        self._piece_bytes = PIECE_BYTES
         self._held = False
         self._lost: str | None = None
         self._connection: Connection | None = None
@@ -60,7 +75,7 @@ class LinkChannel(Session):
             return
         if self._unread:
             self._unread += data
-        elif len(data) <= PIECE_BYTES:
+        elif len(data) <= self._piece_bytes:
             self._links.received(self._connection, data)
         else:
             self._unread = data
@@ -70,12 +85,20 @@ class LinkChannel(Session):
         """Give the exchange what is unread, until the slice is over."""
         assert self._connection is not None
         unread, at = self._unread, 0
+        began_s = perf_counter()
         while at < len(unread) and (
             self.status is SessionStatus.ESTABLISHED or self._lost is not None
         ):
-            self._links.received(self._connection, unread[at : at + PIECE_BYTES])
-            at += PIECE_BYTES
-            if at < len(unread) and perf_counter() > ends_s:
+            size = self._piece_bytes
+            self._links.received(self._connection, unread[at : at + size])
+            at += size
+            now_s = perf_counter()
+            if now_s - began_s > LONG_S:
+                self._piece_bytes = max(LEAST_PIECE_BYTES, size // 2)
+            elif size < PIECE_BYTES:
+                self._piece_bytes = size * 2
+            began_s = now_s
+            if at < len(unread) and now_s > ends_s:
                 self._unread = unread[at:]
                 if not self._held:  # the exchange may hold it, too
                     self._held = True

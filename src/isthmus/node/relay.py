@@ -144,6 +144,10 @@ class ClientSession(ClientInput):
             self.orphaned = True  # its DISCONNECT may be among what waits
             if self.waits is Waits.LINK:
                 self.go_on(self.node.turns.slice_ends_s())
+        elif self.handle is not None and self.node.turns.used_up():
+            self.orphaned = True  # many hang up at once, each with its will
+            self.waits = Waits.TURN
+            self.node.turns.wait(self)
         else:
             self.finish()
 
