@@ -1,6 +1,6 @@
 """How long the node is held by hostile clients and neighbors, and what others notice of it.
 
-    python benchmarks/bench_hostile.py [--quick] [--only NAME] [--out FILE] [--docs]
+    python benchmarks/bench_hostile.py [--quick] [--rounds N] [--only NAME] [--out FILE] [--docs]
 
 What is measured, how, and how to read it is in ``benchmarks/README.md``.
 """
@@ -25,9 +25,10 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
 from benchmarks.command import RESULTS, run
+from benchmarks.hostile.attacker import attack
 from benchmarks.hostile.bystanders import running_bystanders
 from benchmarks.hostile.inputs import INPUTS, Input, Target
-from benchmarks.hostile.report import Row, print_rows, write_docs, write_json
+from benchmarks.hostile.report import Round, Row, print_rows, write_docs, write_json
 from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import configured_node, raise_file_limit, running_broker
 from benchmarks.relay.report import machine_facts
@@ -39,6 +40,7 @@ __all__ = ["main"]
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "hostile-input.md"
 PATIENCE_S = 60.0
 QUICK = 0.1
+ROUNDS = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +53,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench_hostile", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of every input, about 1 min")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of every input, once, about 2 min"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help=f"how often; default {ROUNDS}, with --quick once"
+    )
     parser.add_argument(
         "--only", action="append", help="an input's name; may be given several times"
     )
@@ -73,10 +80,15 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
         "machine": machine_facts(),
         "size": size,
     }
-    rows = []
-    for each in chosen:
-        with running_site(size) as site:
-            rows.append(_measure(each, site, console))
+    rounds: dict[str, list[Round]] = {each.name: [] for each in chosen}
+    for number in range(options.rounds or (1 if options.quick else ROUNDS)):
+        for each in chosen:
+            with running_site(size) as site:
+                measured = _measure(each, site, console)
+            rounds[each.name].append(measured)
+            cells = Row(each.name, each.what, (measured,)).cells()
+            console.print(f"{number + 1}:", "  ".join(cells), markup=False)
+    rows = [Row(each.name, each.what, tuple(rounds[each.name])) for each in chosen]
     print_rows(rows, console)
     write_json(options.out, rows, facts)
     if options.docs:
@@ -169,29 +181,24 @@ def _linked(site: Site) -> bool:
 # ---- one row -----------------------------------------------------------------------------
 
 
-def _measure(each: Input, site: Site, console: Console) -> Row:
-    problem = ""
+def _measure(each: Input, site: Site, console: Console) -> Round:
     with running_bystanders(site.target.port, site.neighbor_port) as bystanders:
         time.sleep(0.5)
         began_s = time.monotonic()
-        try:
-            each.attack(site.target)
-            if each.name == "retained topics":
-                _compare_again(site)
-        except OSError as error:
-            console.print(f"{each.name}: {error}", markup=False)
+        if problem := attack(each.name, site.target):
+            console.print(f"{each.name}: {problem}", markup=False)
+        if each.name == "retained topics":
+            _compare_again(site)
         seconds = time.monotonic() - began_s
         time.sleep(0.5)
         _until(lambda: not _busy(site), f"{each.name}: the node does not come to rest")
         waits = bystanders.finish()
-    problem = waits.problem
     status = site.status()
-    row = Row(
-        name=each.name,
-        what=each.what,
+    return Round(
         seconds=round(seconds, 1),
         longest_turn_ms=status["loop"]["longest_turn_s"] * 1000,
         longest_turn_cpu_ms=status["loop"]["longest_turn_cpu_s"] * 1000,
+        busiest_turn_cpu_ms=status["loop"]["busiest_turn_cpu_s"] * 1000,
         slow_turns=status["counters"]["slow_turns"],
         here_p50_ms=waits.share(False, 0.5),
         here_p99_ms=waits.share(False, 0.99),
@@ -200,10 +207,8 @@ def _measure(each: Input, site: Site, console: Console) -> Row:
         there_max_ms=waits.share(True, 1.0),
         sent=waits.sent,
         lost=waits.lost,
-        problem=problem,
+        problem=waits.problem,
     )
-    console.print("  ".join(row.cells()), markup=False, style=None if row.met else "red")
-    return row
 
 
 def _busy(site: Site) -> bool:

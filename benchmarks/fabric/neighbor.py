@@ -274,10 +274,19 @@ class Neighbor:
 
 @contextmanager
 def running_neighbor(
-    node_id: str, address: str, filters: Iterable[str], algorithm: str = Announcer.name
+    node_id: str,
+    address: str,
+    filters: Iterable[str],
+    algorithm: str = Announcer.name,
+    *,
+    begin: Callable[[Neighbor], None] = lambda _: None,
 ) -> Iterator[Neighbor]:
-    """A neighbour of the node at `address`; it says goodbye on leaving."""
+    """A neighbour of the node at `address`; it says goodbye on leaving.
+
+    `begin` is called with it in its own thread, before it dials.
+    """
     neighbor = Neighbor(node_id, filters, algorithm)
+    neighbor.call_later(0.0, lambda: begin(neighbor))
     stopping = threading.Event()
     thread = threading.Thread(
         target=neighbor.serve, args=(address, stopping), name=node_id, daemon=True

@@ -12,16 +12,18 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from benchmarks.fabric.neighbor import running_neighbor
+from benchmarks.fabric.neighbor import Neighbor, running_neighbor
 
+from isthmus.exchange.topology_messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
-from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription
+from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from isthmus.mqtt.primitives import write_variable_byte_integer
 
 __all__ = ["INPUTS", "Input", "Target"]
@@ -298,6 +300,66 @@ def inter_subscriptions(target: Target) -> None:
     time.sleep(2.0)
 
 
+def announcements(target: Target) -> None:
+    """A neighbor vouches for a line of very many nodes, and goes on changing what it says."""
+    sent = threading.Event()
+
+    def flood(neighbor: Neighbor) -> None:
+        link = neighbor.exchange.links.links.get("attacked")
+        if link is None or not link.active:
+            neighbor.call_later(0.05, lambda: flood(neighbor))
+            return
+        guard = neighbor.exchange.guard
+        guard.message_arrived = lambda *_: None  # type: ignore[method-assign]
+        own = guard._own
+        keys = [own.node, *(NodeKey(f"fake-{number}", "1") for number in range(1_000))]
+        fakes = [
+            Announcement(key, 1, tuple(LinkEntry(near, 99, 1) for near in nears))
+            for key, *nears in zip(keys[1:-1], keys[:-2], keys[2:], strict=True)
+        ]
+        last = replace(
+            own, sequence=own.sequence + 1, links=(*own.links, LinkEntry(keys[1], 99, 1))
+        )
+        payloads = [*encode_updates([*fakes, last], [])]
+        for number in range(target.some(2_000)):
+            last = replace(last, sequence=last.sequence + 1)
+            of = fakes[number * 7 % len(fakes)]
+            changed = replace(of, sequence=2 + number, links=of.links[: 1 + number % 2])
+            payloads += encode_updates([last, changed], [])
+        for payload in payloads:
+            link.send_control(encode(Publish("$isthmus/topology", payload), 5))
+        sent.set()
+
+    address = f"127.0.0.1:{target.link_port}"
+    with running_neighbor("hostile-neighbor", address, (), "sf", begin=flood) as one:
+        if not sent.wait(PATIENCE_S):
+            raise ConnectionError(one.problem or "the flood did not begin")
+        ends_s = time.monotonic() + 10.0
+        while not one.problem and time.monotonic() < ends_s:
+            time.sleep(0.1)
+    time.sleep(1.0)
+
+
+def wills(target: Target) -> None:
+    """Many clients, each with a will as large as a CONNECT may be, hang up at the same time."""
+    payload = bytes(65_000)
+    sockets: list[socket.socket] = []
+    for number in range(target.some(400)):
+        sock = _open(target.port)
+        will = Will(f"wills/{number}", payload, qos=1, retain=True)
+        connect = Connect(client_id=f"will-{number}", clean_start=True, keep_alive=0, will=will)
+        sock.sendall(encode(connect, 5))
+        if sock.recv(CHUNK)[:1] != b"\x20":
+            raise ConnectionError("no CONNACK")
+        sockets.append(sock)
+    linger = struct.pack("ii", 1, 0)
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    for sock in sockets:
+        sock.close()
+    time.sleep(5.0)
+
+
 def retained_topics(target: Target) -> None:
     """300,000 retained messages; `bench_hostile` then has the neighbor join anew and compare."""
     with _connected(target, "retained") as sock:
@@ -348,6 +410,8 @@ INPUTS = (
     Input("WebSocket fragments", "300,000 of one byte, 200,000 of none", websocket_fragments),
     Input("silent links", "256 connections to the link port", silent_links),
     Input("inter-subscriptions", "100,000 of a neighbor, which leaves", inter_subscriptions),
+    Input("announcements", "a neighbor vouches for 1,000 nodes, 2,000 times anew", announcements),
+    Input("wills", "400 of 65 kB, hanging up together", wills),
     Input("retained topics", "300,000, and comparing them with a neighbor", retained_topics),
     Input("slow admin", "200 connections, a byte every 0.1 s", slow_admin),
 )

@@ -27,6 +27,13 @@ def test_only_slow_turns_count(watchdog: Watchdog) -> None:
     assert (watchdog.longest_s, watchdog.longest_cpu_s) == (0.2, 0.15)
 
 
+def test_the_busiest_turn_need_not_be_the_longest(watchdog: Watchdog) -> None:
+    watchdog.noticed(1.0, 0.3, 0.001)  # the machine was busy with others
+    watchdog.noticed(2.0, 0.03, 0.04)  # 10 ms of it before the timer was due
+    assert (watchdog.longest_s, watchdog.longest_cpu_s) == (0.3, 0.001)
+    assert watchdog.busiest_cpu_s == 0.03
+
+
 def test_one_line_tells_of_many(watchdog: Watchdog, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for number in range(100):

@@ -34,6 +34,7 @@ GAUGE_HELP = {
     "routes_topics": "Topics in the forwarding table.",
     "loop_longest_turn_s": "The longest turn of the event loop since the start, in seconds.",
     "loop_longest_turn_cpu_s": "How much processor time was used in that turn, in seconds.",
+    "loop_busiest_turn_cpu_s": "The most processor time in one turn since the start, in seconds.",
     "state_faulty": "1 when not everything that is to survive a restart is written.",
     "state_failures": "Times the disk did not take what was to be written, since the start.",
     "state_waiting_bytes": "Bytes on their way to the disk.",

@@ -453,6 +453,7 @@ class Node:
             "loop": {
                 "longest_turn_s": round(self.watchdog.longest_s, 4),
                 "longest_turn_cpu_s": round(self.watchdog.longest_cpu_s, 4),
+                "busiest_turn_cpu_s": round(self.watchdog.busiest_cpu_s, 4),
             },
             "state": self._host.storage.status() if self._host.storage is not None else {},
             "fabric": self.exchange.status(),

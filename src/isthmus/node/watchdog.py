@@ -39,6 +39,7 @@ class Watchdog:
         "_timer",
         "_untold",
         "_worst",
+        "busiest_cpu_s",
         "longest_cpu_s",
         "longest_s",
     )
@@ -55,6 +56,8 @@ class Watchdog:
         self.longest_s = 0.0
         """The longest turn since the start, and the processor time in it."""
         self.longest_cpu_s = 0.0
+        self.busiest_cpu_s = 0.0
+        """The most processor time in one turn, perhaps another; to within `TICK_S`."""
 
     def start(self) -> None:
         self._again(time.monotonic(), time.thread_time())
@@ -78,6 +81,8 @@ class Watchdog:
         """The loop was held for `held_s`, in which the thread had `cpu_s` of processor time."""
         if held_s > self.longest_s:
             self.longest_s, self.longest_cpu_s = held_s, cpu_s
+        # What was used before the timer was due belongs to other turns.
+        self.busiest_cpu_s = max(self.busiest_cpu_s, min(held_s, cpu_s))
         if held_s > SLOW_S:
             self._counters.slow_turns += 1
             self._untold += 1
