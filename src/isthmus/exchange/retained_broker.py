@@ -27,8 +27,9 @@ Bounds: a queue holds topics of the store, each once; what was written or publis
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from isthmus.exchange.host import Host
@@ -75,6 +76,8 @@ class BrokerCopies:
         self._written: dict[str, _Lately] = {}
         """What was written at QoS 0, by session."""
         self._doubtful: OrderedDict[bytes, float] = OrderedDict()
+        self._lost: deque[Iterator[bytes]] = deque()
+        """What was written to sessions that are lost, and is to be asked for."""
 
     def __len__(self) -> int:
         """How many topics the broker is owed."""
@@ -82,8 +85,7 @@ class BrokerCopies:
 
     def start(self) -> None:
         """Give what was owed when the last life ended, if the broker has not got it after all."""
-        for topic in self._store.owed:
-            self._to_ask[topic] = None
+        self._to_ask.update(self._store.owed)
         self._soon()
 
     def stop(self) -> None:
@@ -146,9 +148,22 @@ class BrokerCopies:
         """What was written to a session, or to any, at QoS 0 may not have been read."""
         for each in [key] if key else list(self._written):
             if written := self._written.pop(each, None):
-                for topic in written.since(self._host.now() - WRITTEN_S):
-                    self._store.owe(topic)
-                    self._to_ask[topic] = None
+                self._lost.append(written.since(self._host.now() - WRITTEN_S))
+        self._ask_for_lost()
+
+    def _ask_for_lost(self) -> None:
+        """Some of what was written, the rest in later turns: there may be very many."""
+        left = SLICE
+        while self._lost and left:
+            topics = list(islice(self._lost[0], left))
+            if not topics:
+                self._lost.popleft()
+            left -= len(topics)
+            for topic in topics:
+                self._store.owe(topic)
+                self._to_ask[topic] = None
+        if self._lost:
+            self._timers.set_timer_unless_set(0, "lost")
         self._soon()
 
     # ---- inside --------------------------------------------------------------------------
@@ -228,16 +243,20 @@ class BrokerCopies:
     def _timer_fired(self, key: Hashable) -> None:
         if key == "doubt":
             self._doubts_are_due()
+        elif key == "lost":
+            self._ask_for_lost()
         else:
             self._give_more()
 
     def _doubts_are_due(self) -> None:
         now_s = self._host.now()
+        left = SLICE
         while self._doubtful:
             topic, due_s = next(iter(self._doubtful.items()))
-            if due_s > now_s:
-                self._timers.set_timer(due_s - now_s, "doubt")
+            if due_s > now_s or not left:
+                self._timers.set_timer(max(0.0, due_s - now_s), "doubt")
                 break
+            left -= 1
             if topic in self._in_flight:
                 self._doubtful[topic] = now_s + DOUBT_S
                 self._doubtful.move_to_end(topic)
@@ -312,20 +331,30 @@ class BrokerCopies:
 
 
 class _Lately:
-    """Topics with the time of the last note, the newest `MAX_LATELY` of them."""
+    """Topics with the time of the last note: the newest, between half of `MAX_LATELY` and all.
+
+    In two parts, of which the older is forgotten as a whole: one that forgets topic by topic has
+    to tidy up now and then, which takes long.
+    """
 
     def __init__(self) -> None:
-        self._noted: OrderedDict[bytes, float] = OrderedDict()
+        self._newer: dict[bytes, float] = {}
+        self._older: dict[bytes, float] = {}
 
     def note(self, topic: bytes, now_s: float) -> None:
-        self._noted[topic] = now_s
-        self._noted.move_to_end(topic)
-        if len(self._noted) > MAX_LATELY:
-            self._noted.popitem(last=False)
+        if len(self._newer) >= MAX_LATELY // 2:
+            self._older, self._newer = self._newer, {}
+        self._newer[topic] = now_s
 
     def is_noted(self, topic: bytes, since_s: float) -> bool:
-        noted_s = self._noted.get(topic)
+        noted_s = self._newer.get(topic)
+        if noted_s is None:
+            noted_s = self._older.get(topic)
         return noted_s is not None and noted_s >= since_s
 
-    def since(self, since_s: float) -> list[bytes]:
-        return [topic for topic, noted_s in self._noted.items() if noted_s >= since_s]
+    def since(self, since_s: float) -> Iterator[bytes]:
+        """What was noted since then, as long as nothing more is."""
+        for part in (self._older, self._newer):
+            for topic, noted_s in part.items():
+                if noted_s >= since_s:
+                    yield topic

@@ -25,11 +25,13 @@ MAX_COMPARISONS = 2_000  # more than that, and asking anew is cheaper than looki
 class RouteTable(dict[bytes, Route]):
     """Topic bytes → route; a missing topic is asked for."""
 
-    __slots__ = ("_ask", "max_levels", "most")
+    __slots__ = ("_ask", "_same", "max_levels", "most")
 
     def __init__(self, ask: Callable[[str], Route]) -> None:
         super().__init__()
         self._ask = ask
+        self._same: dict[Route, Route] = {}
+        """Equal routes are one object: so many of their own take long to throw away."""
         self.max_levels = MAX_TOPIC_BYTES + 1
         """Of a topic; what has more is its sender's fault."""
         self.most = MAX_TOPICS
@@ -46,8 +48,12 @@ class RouteTable(dict[bytes, Route]):
         route = self._ask(name)
         if len(self) >= self.most:
             self.clear()
-        self[topic] = route
+        route = self[topic] = self._same.setdefault(route, route)
         return route
+
+    def clear(self) -> None:
+        super().clear()
+        self._same.clear()
 
     def drop(self, filters: Iterable[str] | None) -> None:
         """Forget the topics that `filters` match; everything without."""

@@ -40,3 +40,14 @@ def test_a_full_table_begins_anew() -> None:
     table.most = 3
     assert table[b"d"] is ROUTE
     assert sorted(table) == [b"d"]
+
+
+def test_equal_routes_are_one_object_until_the_table_is_emptied() -> None:
+    table = RouteTable(lambda topic: Route((), to_local_broker=topic.startswith("a")))
+    table.most = 3
+    first = table[b"a/1"]
+    assert table[b"a/2"] is first
+    assert table[b"b/1"] is not first
+    assert table[b"b/1"] == Route()
+    assert table[b"a/3"] is not first  # it was full, and everything was forgotten
+    assert list(table) == [b"a/3"]
