@@ -80,13 +80,13 @@ class Link:
         "active",
         "connections",
         "counters",
-        "dialled",
         "dropped",
         "found_too_large",
         "incarnation",
         "incoming",
         "info",
         "initiator",
+        "joined_s",
         "outgoing",
         "packet_bytes",
         "qos",
@@ -125,6 +125,8 @@ class Link:
         self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
         """Is told the topic of a message that is longer, and therefore not sent."""
         self.up_since_s = 0.0
+        self.joined_s = 0.0
+        """When its neighbor became one of the algorithm's."""
         self._turn = 0
 
     @property

@@ -40,6 +40,9 @@ __all__ = ["Traffic"]
 LEAST_HOPS = 64
 """A message may go this far in any fabric; in a large one, twice as far as it has nodes."""
 DOUBT_S = 10.0
+RECENT_S = 120.0
+"""How long, at least, a neighbor counts that was on the way to an origin: a message that was held
+for somebody, once or twice, may come again on another way."""
 LET_GO_S = 10.0
 """When those that wait for each other in a ring that is being cut stop doing so."""
 LOOK_S = 0.05
@@ -83,7 +86,11 @@ class Traffic:
         self.recovery = Recovery(host, self, hold_s=hold_s)
         self.plain = PlainMessages(self.node_id)
         self.seen = SeenMessages(
-            self.node_id, links.hello.incarnation, guard, now=host.now, recent_s=2 * hold_s
+            self.node_id,
+            links.hello.incarnation,
+            guard,
+            now=host.now,
+            recent_s=max(RECENT_S, 2 * hold_s),
         )
         self.any_client = any_client
         """Stands for every local client: a route does not depend on which."""
@@ -125,6 +132,7 @@ class Traffic:
             self._judge_again()
 
     def neighbor_joined(self, link: Link) -> None:
+        link.joined_s = self.host.now()
         self.seen.joined(link.info.peer)
         self.recovery.joined(link.info.peer)
 
@@ -248,7 +256,9 @@ class Traffic:
         elif self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
             self._doubtful.append((link, frame, message, done, until_s))
             if self._doubt_timer is None:
-                self._doubt_timer = self.host.call_later(DOUBT_S, self._end_doubts)
+                self._doubt_timer = self.host.call_later(
+                    until_s - self.host.now(), self._end_doubts
+                )
         else:
             self._drop_doubtful(link, message, done)
 
@@ -585,7 +595,10 @@ class Traffic:
         links = [
             link
             for session in self._present_route(message).neighbors
-            if session not in had and (link := self.by_session.get(session)) is not None
+            if session not in had
+            and (link := self.by_session.get(session)) is not None
+            # What was retained when it joined, it knows.
+            and not (message.version and message.arrived_s < link.joined_s)
         ]
         if links:
             message.passed_to = (*message.passed_to, *(link.info for link in links))

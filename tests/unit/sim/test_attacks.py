@@ -221,6 +221,9 @@ def test_what_a_flip_damages_is_not_believed() -> None:
         ("renamed", 2611),  # two copies in hand, of which one was never acknowledged
         ("attack", 1051),  # two nodes that dial each other, and lanes that take longer than hold_s
         ("clocks", 78),  # what a comparison had brought first was not passed on live
+        ("churn", 2060),  # came again on another way after more than twice hold_s
+        ("renamed", 427),  # the same, held by neighbors of three names
+        ("outlast", 9357),  # retained, brought by a comparison and then sent elsewhere
     ],
 )
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
