@@ -11,12 +11,17 @@ A message at QoS 1 or 2 stays with the link until the neighbour has acknowledged
 link is down but kept; if more than `queue_bytes` gather, publishers are held back while the link
 is up, and the neighbour is given up while it is down.  A message at QoS 0 is dropped, and counted,
 when the link is down or `queue_bytes` wait to be written.
+
+Retained messages at QoS 0 go to every neighbor and cost it much.  Whoever publishes them faster
+than a neighbor takes them would fill all buffers on the way, and others' messages would come
+seconds late.  So the stream of them has *marks*: a PINGREQ after some, whose answer says that the
+neighbor is done with all before it.  With `MAX_MARKS` unanswered, their publishers are held back.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 
@@ -31,6 +36,9 @@ __all__ = ["MAX_CONTROL_BYTES", "Link", "LinkStatus", "Peer"]
 MAX_CONTROL_BYTES = 1 << 20
 """What every node takes, whatever it says of clients' messages."""
 RETAINED_TOPIC = b"$isthmus/retained"
+MARK_MESSAGES = 500
+MARK_BYTES = 128 << 10
+MAX_MARKS = 4
 MOST_AROUND = 65_600
 """Bytes of a PUBLISH beside properties and payload: its topic above all."""
 
@@ -76,7 +84,10 @@ class Link:
     """One neighbour."""
 
     __slots__ = (
+        "_marks",
         "_turn",
+        "_unmarked",
+        "_unmarked_bytes",
         "active",
         "connections",
         "counters",
@@ -128,6 +139,10 @@ class Link:
         self.joined_s = 0.0
         """When its neighbor became one of the algorithm's."""
         self._turn = 0
+        self._marks: deque[tuple[Connection, int]] = deque()
+        """Connections and how many of their PINGREQs will have been answered."""
+        self._unmarked = self._unmarked_bytes = 0
+        """Retained messages at QoS 0 since the last mark."""
 
     @property
     def lanes(self) -> int:
@@ -147,6 +162,7 @@ class Link:
                 self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
         self.incoming = [None] * lanes
         self.connections = [None] * lanes
+        self._marks.clear()
 
     def complete(self) -> bool:
         return all(connection is not None for connection in self.connections)
@@ -186,7 +202,10 @@ class Link:
         lane = self._lane_of(message.topic, self.lanes)
         qos = min(message.qos, self.qos)
         if qos == 0:
-            self._send_frame(lane, to_link(message, 0, 0, now_s))
+            frame = to_link(message, 0, 0, now_s)
+            self._send_frame(lane, frame)
+            if message.retain:
+                self._mark(lane, len(frame))
             if done is not None:
                 done()
             return
@@ -206,6 +225,24 @@ class Link:
         else:
             connection.send(frame)
             self.sent += 1
+
+    def _mark(self, lane: int, size: int) -> None:
+        """A retained message was sent: now and then ask whether the neighbor is done with it."""
+        self._unmarked += 1
+        self._unmarked_bytes += size
+        if self._unmarked < MARK_MESSAGES and self._unmarked_bytes < MARK_BYTES:
+            return
+        self._unmarked = self._unmarked_bytes = 0
+        connection = self.connections[lane]
+        if connection is not None and self.active:
+            self._marks.append((connection, connection.ping()))
+
+    def far_ahead(self) -> bool:
+        """Whether the neighbor has too many retained messages still to take."""
+        marks = self._marks
+        while marks and marks[0][0].pongs >= marks[0][1]:
+            marks.popleft()
+        return len(marks) >= MAX_MARKS
 
     def transmit(self, lane: int, now_s: float) -> None:
         connection = self.connections[lane]
@@ -243,7 +280,11 @@ class Link:
         if answer and connection is not None:
             connection.send(answer)
         self.transmit(lane, now_s)
-        if self.waiters and not self.congested(0.5):
+        self.release_waiters()
+
+    def release_waiters(self) -> None:
+        """Let publishers go on if there is room."""
+        if self.waiters and not self.congested(0.5) and not self.far_ahead():
             waiters, self.waiters = self.waiters, []
             for release in waiters:
                 release()
@@ -263,6 +304,7 @@ class Link:
     def went_down(self) -> None:
         """Every connection is gone or going; what is unacknowledged waits for the next."""
         self.status = LinkStatus.DOWN
+        self._marks.clear()
         for index, connection in enumerate(self.connections):
             if connection is not None:
                 connection.link = None

@@ -286,8 +286,11 @@ class Links:
             connection.send(PINGRESP)
         elif frame == PINGRESP:
             connection.pongs += 1
-            if self._probes and link is not None:
-                self._pong_came(link)
+            if link is not None:
+                if self._probes:
+                    self._pong_came(link)
+                if link.waiters:
+                    link.release_waiters()
         elif head == 0xE0:
             self._goodbye_came(connection, frame)
         elif link is not None and link.status is LinkStatus.UP:
@@ -581,6 +584,8 @@ class Links:
     def _down(self, link: Link, cause: str) -> None:
         self.host.log("warning", "link down", neighbor=link.info.peer, cause=cause)
         link.went_down()
+        if link.waiters:
+            self.host.call_later(0.0, link.release_waiters)
         self.owner.link_down(link)
         name = link.info.peer
         self.conflict.gone(name)

@@ -165,11 +165,16 @@ class Traffic:
         if route.neighbors or self.recovery.active:
             self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, None, "")
-            if message.qos:
+            if message.qos or message.retain:
                 for session in route.neighbors:
                     link = self.by_session.get(session)
-                    if link is not None and link.status is LinkStatus.UP and link.congested():
+                    if link is None or link.status is not LinkStatus.UP:
+                        continue
+                    if message.qos and link.congested():
                         self._hold_back(link, hold)
+                    elif message.retain and not message.qos and link.far_ahead():
+                        self.counters["publishers_held"] += 1
+                        link.waiters.append(hold())
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""

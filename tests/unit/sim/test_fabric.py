@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.exchange.links import LinkSettings
 from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
+from isthmus.sim.client import SimClient
 from isthmus.sim.invariants import Violation, check_inter_subscriptions, check_topology, largest
 from isthmus.sim.replay import main as replay
 from isthmus.sim.schedule import PROFILES
@@ -126,6 +127,45 @@ def test_a_slow_link_holds_publishers_back_instead_of_dropping() -> None:
     assert subscriber.payloads() == payloads
     assert a.exchange.counters["publishers_held"] > 0
     assert largest_queue < 6_000
+
+
+def flooded_with_retained() -> tuple[SimFabric, SimClient, SimClient]:
+    """A client of a publishes far more retained messages than the link to b carries at once."""
+    fabric = SimFabric(seed=4, algorithm="pf")
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, bytes_per_s=100_000)
+    subscriber, flooder, publisher = b.client("s"), a.client("flooder"), a.client("p")
+    subscriber.subscribe("live")
+    fabric.settle()
+    for number in range(10_000):
+        flooder.publish(f"retained/{number}", bytes(50), retain=True)
+    fabric.run(0.5)
+    return fabric, subscriber, publisher
+
+
+def test_a_flood_of_retained_messages_does_not_fill_the_link() -> None:
+    """At QoS 0, too: others' messages do not wait until all of them have gone."""
+    fabric, subscriber, publisher = flooded_with_retained()
+    a, b = fabric.nodes["a"], fabric.nodes["b"]
+    began_s = fabric.now_s
+    publisher.publish("live", b"x")
+    while not subscriber.payloads():
+        fabric.run(0.05)
+        assert fabric.now_s < began_s + 4.0
+    assert len(b.exchange.retention.store) < 7_000
+    while len(b.exchange.retention.store) < 10_000:
+        fabric.run(0.1)
+        assert fabric.now_s < began_s + 20.0
+    assert a.exchange.counters["publishers_held"] > 0
+
+
+def test_who_floods_with_retained_messages_is_not_held_by_a_link_that_is_down() -> None:
+    fabric, _, _ = flooded_with_retained()
+    a = fabric.nodes["a"]
+    assert len(a.exchange.retention.store) < 10_000
+    fabric.crash(fabric.nodes["b"])
+    fabric.run(1.0)
+    assert len(a.exchange.retention.store) == 10_000
 
 
 def test_the_invariants_can_fail() -> None:
