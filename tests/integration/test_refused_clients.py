@@ -7,6 +7,7 @@ The brokers of a and b know one user; the node's own sessions log in as that one
 
 from __future__ import annotations
 
+import contextlib
 import select
 import shutil
 import socket
@@ -33,6 +34,7 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
+from isthmus.node.client_input import PASSING_FRAMES
 from nodes import NodeProcess
 from raw import RawClient
 from waiting import wait_for
@@ -219,6 +221,29 @@ def test_auth_passes_before_the_connack_and_nothing_else(tmp_path: Path, script:
             assert client.receive() == ConnAck()
             whole = early + encode(Publish("a", b"y"), 5)
             assert exactly(session, len(whole)) == whole
+
+
+def test_a_flood_of_auth_waits_for_the_connack_like_the_rest(
+    tmp_path: Path, script: Script
+) -> None:
+    """Each is decoded when it passes: a read full of them would hold the loop for a second."""
+    auth = encode(Auth(ReasonCode.CONTINUE_AUTHENTICATION, Properties(
+        authentication_method="m")), 5)  # fmt: skip
+    flood = auth * 5_000  # less than is read at once, and than may wait
+    with NodeProcess(tmp_path, script.url) as node, RawClient(node.port) as client:
+        client.send(CONNECT_V5)
+        with script.accept(CONNECT_V5) as session:
+            client.send(flood)
+            passed = exactly(session, PASSING_FRAMES * len(auth))
+            session.settimeout(0.3)
+            with contextlib.suppress(TimeoutError):
+                while more := session.recv(65_536):
+                    passed += more
+            session.settimeout(10)
+            assert len(passed) < len(flood) // 2
+            session.sendall(encode(ConnAck(), 5))
+            assert client.receive() == ConnAck()
+            assert passed + exactly(session, len(flood) - len(passed)) == flood
 
 
 def test_what_waits_for_the_connack_is_bounded(tmp_path: Path, script: Script) -> None:

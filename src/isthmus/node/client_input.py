@@ -8,7 +8,7 @@ What a client session waits for decides what becomes of what its client sends (`
 
 Only when it waits for nothing are packets handled as they come.  Else they are *parked*, with two
 exceptions: AUTH passes before the CONNACK, which depends on it, and pings pass while a link is
-congested, so that nobody takes the client for dead.
+congested, so that nobody takes the client for dead; `PASSING_FRAMES` of them in one read.
 
 Invariants:
 
@@ -40,6 +40,9 @@ __all__ = ["ClientInput", "Waits"]
 
 SLICE_FRAMES = 1024
 """Frames that are handled in one go, if the slice is long enough."""
+
+PASSING_FRAMES, PASSING_BYTES = 64, 16_384
+"""AUTHs or pings of one read that pass what waits; the last one may be longer."""
 
 COUNTED_BYTES = 1024
 """A packet that ends a little after a read is not worth counting."""
@@ -208,12 +211,17 @@ class ClientInput(Session):
         elif self.waits is Waits.CONNACK and self.paired is not None and self.protocol_level == 5:
             passes = _AUTH
         if passes and data.count(passes):
+            frames = size = 0
             for start, stop in pairwise(offsets):
                 if data[start] == passes and (passes == _AUTH or stop - start == 2):
                     self._check_other(passes, data, start, stop)
                     self._forward(data[start:stop], 0)
                     pieces.append(data[begin:start])
                     begin = stop
+                    frames += 1
+                    size += stop - start
+                    if frames == PASSING_FRAMES or size > PASSING_BYTES:
+                        break  # who needs one sends no more than that: they wait like the rest
             pieces.append(data[begin : offsets[-1]])
         else:
             for at in range(SLICE_FRAMES, len(offsets) - 1, SLICE_FRAMES):
