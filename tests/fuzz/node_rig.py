@@ -205,6 +205,9 @@ class FarNeighbor:
     def congested(self, part: float = 1.0) -> bool:
         return self.full
 
+    def far_ahead(self) -> bool:
+        return False
+
     def unacked_bytes(self) -> int:
         return 0
 

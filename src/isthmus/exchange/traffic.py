@@ -594,7 +594,10 @@ class Traffic:
             self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
 
     def _goes_elsewhere(self, entry: Outgoing, way: str | None) -> bool:
-        """Whether the neighbor misses it: nobody has it over whom (`way`) that one is reached."""
+        """Whether the neighbor may miss it: it is not sent to whom (`way`) that one is reached over.
+
+        Who had it before did not lead there then.
+        """
         message = entry.message
         had = (*message.passed_to, message.came_from)
         links = [
@@ -611,7 +614,7 @@ class Traffic:
         part = _Join(len(links), entry.done) if entry.done is not None else None
         for link in links:
             link.send(message, self.host.now(), part)
-        return way is None or all(way != each.peer for each in message.passed_to)
+        return way is None or all(way != link.info.peer for link in links)
 
     # ---- slices --------------------------------------------------------------------------
 
