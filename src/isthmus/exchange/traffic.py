@@ -102,6 +102,8 @@ class Traffic:
         """Neighbors and origins of which it was told."""
         self._looking = False
         self._tasks: deque[Iterator[None]] = deque()
+        self._ways_round: dict[str, tuple[str | None, float]] = {}
+        """Of neighbors whose own link does not carry messages: how they are reached, since when."""
         self._in_hand: dict[tuple[str, str], _InHand] = {}
         self.only_here = 0
         """Messages that were let go and still wait: nobody before this node has them."""
@@ -128,6 +130,11 @@ class Traffic:
         """Nothing that was found out about who is reached over whom holds any longer."""
         self.plain.forget()
         self.seen.look()
+        for link in self.links:
+            if link.active and link.status is LinkStatus.UP:
+                self._ways_round.pop(link.info.peer, None)
+            else:
+                self._way_round(link.info.peer)
         if self._doubtful:
             self._judge_again()
 
@@ -583,20 +590,30 @@ class Traffic:
         """`neighbor` is given up, and `entries` with it, but for those that go another way."""
         lost = 0
         for begin in range(0, len(entries), STEP):
-            reach = self.guard.reach().get(neighbor)
-            way = None if reach is None else reach.next_neighbor
+            way, since_s = self._way_round(neighbor)
             some = entries[begin : begin + STEP]
-            missed = sum(self._goes_elsewhere(entry, way) for entry in some)
+            missed = sum(self._goes_elsewhere(entry, way, since_s) for entry in some)
             self.counters["given_up"] += missed
             lost += missed
             yield
+        if neighbor not in self.links.links:
+            self._ways_round.pop(neighbor, None)
         if lost:
             self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
 
-    def _goes_elsewhere(self, entry: Outgoing, way: str | None) -> bool:
-        """Whether the neighbor may miss it: it is not sent to whom (`way`) that one is reached over.
+    def _way_round(self, neighbor: str) -> tuple[str | None, float]:
+        """Over whom `neighbor` is reached, and since when it is."""
+        reach = self.guard.reach().get(neighbor)
+        way = None if reach is None else reach.next_neighbor
+        known = self._ways_round.get(neighbor)
+        if known is None or known[0] != way:
+            known = self._ways_round[neighbor] = way, self.host.now()
+        return known
 
-        Who had it before did not lead there then.
+    def _goes_elsewhere(self, entry: Outgoing, way: str | None, since_s: float) -> bool:
+        """Whether the neighbor may miss it: it is not sent where that one is reached over.
+
+        Who had it already has led there since `since_s`, perhaps not when it was sent.
         """
         message = entry.message
         had = (*message.passed_to, message.came_from)
@@ -614,7 +631,10 @@ class Traffic:
         part = _Join(len(links), entry.done) if entry.done is not None else None
         for link in links:
             link.send(message, self.host.now(), part)
-        return way is None or all(way != link.info.peer for link in links)
+        sent = message.passed_to
+        if message.arrived_s < since_s:
+            sent = tuple(link.info for link in links)
+        return way is None or all(way != each.peer for each in sent)
 
     # ---- slices --------------------------------------------------------------------------
 

@@ -122,6 +122,27 @@ def test_a_ring_reroutes_what_waited(algorithm: str, hold_s: float) -> None:
     assert counters(a)["given_up"] == 0, "b is reached, and has all of it"
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+def test_what_a_node_of_a_ring_misses_is_counted(algorithm: str, victim: str) -> None:
+    """It may come back by another link than it left by; what waited at the old one is lost."""
+    fabric, nodes = line(algorithm, "a", "b", "c", link=LinkSettings(qos=1))
+    fabric.settle()
+    fabric.link(nodes[0], nodes[2])
+    subscriber = persistent(fabric.nodes[victim], "t/#")
+    publishers = [node.client("p") for node in nodes if node.name != victim]
+    fabric.settle()
+    fabric.crash(fabric.nodes[victim])
+    for number in range(100):
+        for publisher in publishers:
+            publisher.publish(f"t/{publisher.node.name}", b"%d" % number, qos=1)
+        fabric.run(0.02)
+    fabric.restart(fabric.nodes[victim])
+    fabric.run(30.0)
+    lost = 200 - len(subscriber.payloads())
+    assert lost <= sum(counters(node)["given_up"] for node in nodes)
+
+
 # ---- expiry ------------------------------------------------------------------------------
 
 
