@@ -322,7 +322,8 @@ class ClientSession(ClientInput):
             self._forward(data[begin:whole], publishes)
             self._protocol_error(error)
             return whole
-        self.node.pacer.waits += waits
+        if waits:
+            self.node.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         return whole
 
@@ -343,7 +344,9 @@ class ClientSession(ClientInput):
 
     def _took_time(self) -> None:
         """Something costly was done: if the slice is over, the rest of the frames must wait."""
-        if perf_counter() > self.ends_s:
+        if not self.ends_s:
+            self.ends_s = self.node.turns.slice_ends_s()  # it begins with what is costly
+        elif perf_counter() > self.ends_s:
             self.interrupted = True
 
     def _check_properties(self, data: bytes, topic: bytes, pos: int, stop: int) -> bytes:
