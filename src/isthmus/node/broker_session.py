@@ -28,6 +28,8 @@ __all__ = ["BrokerSession"]
 
 WHOLE_PACKET_BYTES = 65_536
 
+_ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
+
 _PUBACK, _PUBREC, _SUBACK, _UNSUBACK = 0x40, 0x50, 0x90, 0xB0
 
 
@@ -51,7 +53,7 @@ class BrokerSession(Session):
 
     def data_received(self, data: bytes) -> None:
         client = self.paired
-        if client is None or client.status is not SessionStatus.ESTABLISHED:
+        if client is None or client.status is not _ESTABLISHED:
             if client is not None and client.orphaned:
                 self._answer_orphan(data, client)
             return
@@ -80,7 +82,10 @@ class BrokerSession(Session):
         if client.awaited or client.unreleased:
             self._find_answers(data, offsets, client)
         if self.answered:
-            self._pass_on(data, offsets[-1], client)
+            if offsets[-1] == len(data):
+                client.wire.write(data)
+            else:
+                self._pass_on(data, offsets[-1], client)
         else:
             connack = self._first_answer(data, offsets[-1], client)
             self._pass_on(data, offsets[-1], client)

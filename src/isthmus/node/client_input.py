@@ -60,7 +60,9 @@ class Waits(Enum):
     TURN = auto()
 
 
-_CONNECT, _NOTHING = Waits.CONNECT, Waits.NOTHING  # looked up at every read
+# Looked up at every read.
+_CONNECT, _NOTHING = Waits.CONNECT, Waits.NOTHING
+_ESTABLISHED = SessionStatus.ESTABLISHED
 
 
 class ClientInput(Session):
@@ -148,7 +150,7 @@ class ClientInput(Session):
     # ---- bytes from the client -----------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.status is not SessionStatus.ESTABLISHED or self.over:
+        if self.status is not _ESTABLISHED or self.over:
             return
         if not self.node.pacer.armed:
             self.node.pacer.arm()

@@ -67,6 +67,7 @@ __all__ = ["ClientSession"]
 CHECK_FRAMES = 64
 """Frames of the cheap kind after which the clock is looked at."""
 
+_ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
 _CONNECT = 0x10
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _PINGREQ = 0xC0
@@ -336,8 +337,9 @@ class ClientSession(ClientInput):
                 return
 
     def _forward(self, data: bytes, publishes: int) -> None:
-        if data and self.paired is not None and self.paired.status is SessionStatus.ESTABLISHED:
-            self.paired.wire.write(data)
+        broker = self.paired
+        if data and broker is not None and broker.status is _ESTABLISHED:
+            broker.wire.write(data)
         counters = self.node.counters
         counters.client_bytes += len(data)
         counters.client_publishes += publishes
