@@ -16,6 +16,7 @@ for a PUBLISH; framing is done anew here.  What a packet means is remembered by 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 from fuzz.node_rig import LIMITS, Operation, Sent
@@ -340,9 +341,11 @@ class Model:
             piece = client.parked.pop(0)
             while piece and not client.held and not client.over:
                 self._handle(client, piece.pop(0))
-            if client.held:  # again: pings pass the rest
-                client.to_broker += _PINGREQ * piece.count(_PINGREQ)
-                client.parked.insert(0, [frame for frame in piece if frame != _PINGREQ])
+            if client.held:  # again: pings pass the rest, up to what will end the connection
+                good = list(takewhile(lambda frame: len(frame) <= client.max_bytes, piece))
+                client.to_broker += _PINGREQ * good.count(_PINGREQ)
+                rest = piece[len(good) :]
+                client.parked.insert(0, [each for each in good if each != _PINGREQ] + rest)
         if not client.held:
             client.deaf = False  # it is read from again
             if client.hung_up and client.stands:
