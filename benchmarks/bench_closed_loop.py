@@ -35,7 +35,7 @@ from benchmarks.relay.report import document_of, machine_facts, print_report, wr
 from benchmarks.relay.statistics import Run, Slice, Target, pool, spread
 from benchmarks.relay.verdict import Figure
 
-from isthmus.brokers.ports import free_port
+from isthmus.processes.ports import free_port
 
 __all__ = ["Load", "Publisher", "main"]
 

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from isthmus.mqtt.cover_table import CoverTable
-from isthmus.mqtt.filter_index import FilterIndex
+from isthmus.mqtt.filters.cover_table import CoverTable
+from isthmus.mqtt.filters.index import FilterIndex
 
 RESULTS = Path(__file__).parent / "results" / "filter_index.json"
 SESSIONS = 10_000

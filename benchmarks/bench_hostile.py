@@ -33,7 +33,7 @@ from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import configured_node, raise_file_limit, running_broker
 from benchmarks.relay.report import machine_facts
 
-from isthmus.brokers.ports import free_port
+from isthmus.processes.ports import free_port
 
 __all__ = ["main"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.pipeline.log import write_table
+from isthmus.pipeline.log.reading import write_table
 
 __all__ = ["GeneratedRun", "Shape", "generate", "write_log"]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.bench.clock import now_ns
+from isthmus.bench.load.clock import now_ns
 
 DELAY_NS = 1_000_000
 EVERY_S = 0.05
@@ -182,7 +182,7 @@ class LoadProcess:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from isthmus.pipeline.schema import file_path, with_footer
+        from isthmus.pipeline.log.schema import file_path, with_footer
 
         path = file_path(Path(message["log"]), table, message["run"], self.writer)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from isthmus.bench.control import Target
+from isthmus.bench.coordinator.control import Target
 from isthmus.bench.scenario import Scenario, load_scenario
 
 __all__ = ["NOWHERE", "load_processes", "small_scenario", "stand_in"]
@@ -57,6 +57,6 @@ def load_processes(pid: int | None = None) -> list[int]:
             words = " ".join(process.cmdline())
         except psutil.NoSuchProcess:
             continue
-        if "load_process.py" in words or "isthmus.bench.worker" in words:
+        if "load_process.py" in words or "isthmus.bench.load.worker" in words:
             found.append(process.pid)
     return found

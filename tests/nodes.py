@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.brokers.ports import free_port
+from isthmus.processes.ports import free_port
 from waiting import wait_for
 
 __all__ = ["NodeProcess", "free_port", "to_toml"]

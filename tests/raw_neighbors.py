@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Self
 
-from isthmus.exchange.hello import Hello, write_connect
-from isthmus.exchange.topology import LinkState, TopologyGuard
+from isthmus.exchange.link.hello import Hello, write_connect
+from isthmus.exchange.topology.guard import LinkState, TopologyGuard
 from isthmus.mqtt.packets import ConnAck, Disconnect, Packet, PingReq, PingResp, Publish
 from raw import RawClient
 

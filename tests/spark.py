@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from isthmus.pipeline.cluster import Cluster, ConnectServer
-from isthmus.pipeline.session import open_session
+from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
+from isthmus.pipeline.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

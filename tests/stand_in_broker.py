@@ -21,7 +21,6 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import cast
 
-from isthmus.brokers.processes import Launch, end, launch
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
@@ -36,6 +35,7 @@ from isthmus.mqtt.packets import (
     Subscribe,
 )
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
+from isthmus.processes.children import Launch, end, launch
 from waiting import wait_for
 
 __all__ = ["StandInBroker"]

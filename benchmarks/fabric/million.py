@@ -30,7 +30,7 @@ from benchmarks.relay.processes import Memory, configured_node, cpu_ns, memory
 from benchmarks.relay.statistics import percentile
 from benchmarks.relay.wire import publish
 
-from isthmus.brokers.ports import free_port
+from isthmus.processes.ports import free_port
 
 __all__ = ["Million", "Routes", "distinct_topics", "measure_million", "routes_of"]
 

@@ -22,14 +22,14 @@ from benchmarks.fabric.timed import TimedSubscriptionFlooding
 from benchmarks.relay.clients import LoadError
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port, SessionInfo
-from isthmus.cooperation.inter_subscriptions import BATCH_FILTERS, WINDOW, take_batch
-from isthmus.cooperation.interest import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
+from isthmus.cooperation.subscription_flooding.algorithm import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
+from isthmus.cooperation.subscription_flooding.neighbor import BATCH_FILTERS, WINDOW, take_batch
 from isthmus.errors import IsthmusError
-from isthmus.exchange.connection import Connection
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.host import Cancellable, Channel, StateRewrite
-from isthmus.exchange.links import LinkSettings
-from isthmus.exchange.message import Message
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import Publish, SubAck, Subscribe, Subscription
 from isthmus.mqtt.primitives import PacketType

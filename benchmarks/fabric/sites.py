@@ -21,7 +21,7 @@ from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import Process, configured_node
 
 from isthmus.brokers import create
-from isthmus.brokers.ports import free_port
+from isthmus.processes.ports import free_port
 
 __all__ = [
     "PATHS",

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isthmus.cooperation.api import Port, Route, SessionInfo
-from isthmus.cooperation.interest import SubscriptionFlooding
 from isthmus.cooperation.registry import GROUP
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 
 __all__ = ["TimedSubscriptionFlooding", "plug_in"]
 

@@ -20,7 +20,7 @@ from itertools import product
 
 from benchmarks.fabric.neighbor import Neighbor, running_neighbor
 
-from isthmus.exchange.topology_messages import Announcement, LinkEntry, NodeKey, encode_updates
+from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
 from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will

@@ -17,7 +17,7 @@ from benchmarks.load.tool import Peer, peak_memory_bytes, running_peer, running_
 from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import cpu_ns, machine_busy_ns
 
-from isthmus.pipeline.schema import file_path
+from isthmus.pipeline.log.schema import file_path
 
 __all__ = [
     "Crowd",

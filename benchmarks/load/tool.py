@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from benchmarks.relay.clients import LoadError
 
-from isthmus.bench.control import LineChannel, Message
-from isthmus.brokers.processes import Launch, end, launch
+from isthmus.bench.coordinator.control import LineChannel, Message
+from isthmus.processes.children import Launch, end, launch
 
 __all__ = ["Peer", "Tool", "peak_memory_bytes", "running_peer", "running_tool"]
 
@@ -161,7 +161,7 @@ def running_tool(processes: int, folder: Path) -> Iterator[Tool]:
     with ExitStack() as stack:
         channels, pids = [], []
         for number in range(processes):
-            argv = [sys.executable, "-m", "isthmus.bench.worker", f"w{number}"]
+            argv = [sys.executable, "-m", "isthmus.bench.load.worker", f"w{number}"]
             what = Launch(argv, pipe_stdin=True, pipe_stdout=True)
             process = launch(what, folder / f"w{number}.stderr")
             stack.callback(end, process, 1.0)

@@ -29,8 +29,8 @@ def main(engine: str, log: Path, out: Path) -> None:
 
 
 def _run_spark(log: Path, began: float) -> dict[str, Any]:
-    from isthmus.pipeline.indexes import compute
-    from isthmus.pipeline.session import open_session
+    from isthmus.pipeline.spark.indexes import compute
+    from isthmus.pipeline.spark.session import open_session
 
     with open_session(f"local[{THREADS}]", quick=True) as spark:
         spark.range(1).count()  # a session is ready when it has answered once

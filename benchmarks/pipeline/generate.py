@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isthmus.pipeline.log import parquet_options, write_table
-from isthmus.pipeline.schema import SCHEMA_VERSION, Table, file_path, with_footer
+from isthmus.pipeline.log.reading import parquet_options, write_table
+from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table, file_path, with_footer
 
 __all__ = ["RUN", "Shape", "generate"]
 

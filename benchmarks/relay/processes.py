@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.relay.clients import LoadError
 
 from isthmus.brokers import create
-from isthmus.brokers.ports import free_port
-from isthmus.brokers.processes import Launch, end, launch
+from isthmus.processes.children import Launch, end, launch
+from isthmus.processes.ports import free_port
 
 __all__ = [
     "Memory",

@@ -18,7 +18,7 @@ from benchmarks.relay.verdict import Figure
 from rich.console import Console
 from rich.table import Table
 
-from isthmus.brokers.processes import find_executable
+from isthmus.processes.children import find_executable
 
 __all__ = ["cpu_model", "document_of", "machine_facts", "print_report", "write_json"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.cli import main
+from isthmus.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -35,9 +35,9 @@ import pytest
 
 from conftest import require_broker
 from fabrics import FabricClient
-from isthmus.addresses import Address
-from isthmus.admin_client import fetch_status
 from isthmus.brokers import broker_class, create
+from isthmus.config.addresses import Address
+from isthmus.fabric.admin_client import fetch_status
 from isthmus.mqtt.packets import Will
 from waiting import wait_for
 

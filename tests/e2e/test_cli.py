@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.addresses import Address
-from isthmus.admin_client import ask, fetch_peers
-from isthmus.brokers.ports import free_port, owns_listener
-from isthmus.brokers.processes import process_tree
+from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
+from isthmus.fabric.admin_client import ask, fetch_peers
+from isthmus.processes.children import process_tree
+from isthmus.processes.ports import free_port, owns_listener
 
 DEADLINE_S = 60.0
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01a"

@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
-from isthmus.config import NodeConfig
-from isthmus.cooperation.interest import SubscriptionFlooding
-from isthmus.exchange.link import Link, LinkStatus
-from isthmus.exchange.message import Message, from_link
+from isthmus.config.files import NodeConfig
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.node import client_input, relay, turns
 from isthmus.node.pacing import Pacer
 from isthmus.node.relay import ClientSession

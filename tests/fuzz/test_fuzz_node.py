@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fuzz.fuzz_node import Report, fuzz, run_episode
-from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.node.broker_session import BrokerSession
 from isthmus.node.client_checks import TopicAliases

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from isthmus.addresses import Address
-from isthmus.admin_client import add_peer, ask, fetch_peers, fetch_status, remove_peer
+from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
+from isthmus.fabric.admin_client import add_peer, ask, fetch_peers, fetch_status, remove_peer
 from isthmus.node import admin
 from isthmus.node.admin import AdminServer
 

@@ -21,18 +21,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import SharedBroker
-from isthmus.addresses import Address
-from isthmus.bench import agent as agent_module
-from isthmus.bench.agent import Agent
-from isthmus.bench.agent_hello import greet_agent, read_token
-from isthmus.bench.clock import SHIFT_VARIABLE
-from isthmus.bench.control import LineChannel, Target
-from isthmus.bench.session import LoadSession, RunRecord
-from isthmus.bench.workers import COMMAND, RemoteWorker
+from isthmus.bench.coordinator import agent as agent_module
+from isthmus.bench.coordinator.agent import Agent
+from isthmus.bench.coordinator.agent_hello import greet_agent, read_token
+from isthmus.bench.coordinator.control import LineChannel, Target
+from isthmus.bench.coordinator.session import LoadSession, RunRecord
+from isthmus.bench.coordinator.workers import COMMAND, RemoteWorker
+from isthmus.bench.load.clock import SHIFT_VARIABLE
+from isthmus.config.addresses import Address
 from isthmus.errors import ConfigError, LoadError, LoadFailed
-from isthmus.pipeline.direct import summarise
-from isthmus.pipeline.log import list_runs, open_file, read_run
-from isthmus.pipeline.schema import file_path
+from isthmus.pipeline.count.direct import summarise
+from isthmus.pipeline.log.reading import list_runs, open_file, read_run
+from isthmus.pipeline.log.schema import file_path
 from load_sessions import NOWHERE, load_processes, small_scenario, stand_in
 from waiting import wait_for
 
@@ -46,8 +46,8 @@ ANY = Address("127.0.0.1", 0)
 AGENT = """
 import sys
 from pathlib import Path
-from isthmus.addresses import Address
-from isthmus.bench.agent import serve
+from isthmus.config.addresses import Address
+from isthmus.bench.coordinator.agent import serve
 sys.exit(serve(Address("127.0.0.1", 0), Path(sys.argv[1]), sys.argv[2:]))
 """
 
@@ -255,7 +255,7 @@ def test_a_name_that_is_no_writers_is_refused(agent: Agent) -> None:
 
 
 def test_one_that_never_greets_is_closed(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.bench.agent_hello.GREETING_S", 0.1)
+    monkeypatch.setattr("isthmus.bench.coordinator.agent_hello.GREETING_S", 0.1)
     with socket.create_connection((agent.address.host, agent.address.port), 10) as stranger:
         lines = stranger.makefile("rb").read().splitlines()
     assert json.loads(lines[-1])["problem"] == "has not answered in time"

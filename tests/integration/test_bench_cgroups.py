@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.bench.cgroups import CpuQuotas, Hierarchy, clear_abandoned, find_hierarchy
-from isthmus.brokers.processes import Launch, end, launch, process_tree
+from isthmus.bench.rig.cgroups import CpuQuotas, Hierarchy, clear_abandoned, find_hierarchy
 from isthmus.errors import QuotaUnavailable
+from isthmus.processes.children import Launch, end, launch, process_tree
 from waiting import wait_for
 
 Run = Callable[[str], subprocess.Popen[bytes]]
@@ -120,8 +120,8 @@ def test_what_a_killed_owner_leaves_is_removed_by_the_next(
     code = f"""
 import subprocess, sys, time
 from pathlib import Path
-from isthmus.bench.cgroups import CpuQuotas, find_hierarchy
-from isthmus.brokers.processes import Launch, launch
+from isthmus.bench.rig.cgroups import CpuQuotas, find_hierarchy
+from isthmus.processes.children import Launch, launch
 child = launch(Launch([sys.executable, "-c", {BUSY!r}]), Path({str(tmp_path / "child.log")!r}))
 quotas = CpuQuotas(find_hierarchy(), cpu=0.1, cpu_per_process=0.1, period_s=0.02)
 quotas.place("n1", {{"broker": lambda: [child.pid]}})

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from isthmus.bench.connecting import ATTEMPTS, connect_clients
-from isthmus.bench.control import Target
-from isthmus.bench.plan import Client
+from isthmus.bench.coordinator.control import Target
+from isthmus.bench.load.connecting import ATTEMPTS, connect_clients
+from isthmus.bench.load.plan import Client
 from isthmus.errors import LoadError
 
 CONNACK = b"\x20\x02\x00\x00"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.bench.control import Target
-from isthmus.bench.limit import Found, LimitSearch, SearchOptions, Times
-from isthmus.bench.limit_file import LimitFile, find_limit, read_limit_file
-from isthmus.bench.limit_trial import measuring
+from isthmus.bench.coordinator.control import Target
+from isthmus.bench.coordinator.session import LoadSession
+from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Times
+from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
-from isthmus.bench.session import LoadSession
-from isthmus.brokers.processes import Launch, end, launch
-from isthmus.pipeline.direct import summarise
-from isthmus.pipeline.log import list_runs
+from isthmus.pipeline.count.direct import summarise
+from isthmus.pipeline.log.reading import list_runs
+from isthmus.processes.children import Launch, end, launch
 from stand_in_broker import StandInBroker
 from waiting import wait_for
 

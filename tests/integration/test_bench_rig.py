@@ -16,17 +16,17 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from conftest import require_broker
-from isthmus.addresses import Address
-from isthmus.bench import rig as rig_module
-from isthmus.bench.cgroups import CpuQuotas, find_hierarchy
-from isthmus.bench.control import Target
-from isthmus.bench.rig import Rig
+from isthmus.bench.coordinator.control import Target
+from isthmus.bench.rig import rig as rig_module
+from isthmus.bench.rig.cgroups import CpuQuotas, find_hierarchy
+from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
 from isthmus.brokers import names
 from isthmus.brokers.mosquitto import Mosquitto
 from isthmus.brokers.probe import connect_answer
-from isthmus.brokers.processes import Launch, end, launch
+from isthmus.config.addresses import Address
 from isthmus.errors import BrokerMissing, QuotaUnavailable
+from isthmus.processes.children import Launch, end, launch
 from waiting import wait_for
 
 
@@ -207,9 +207,9 @@ def test_whatever_fails_everything_is_stopped(monkeypatch: pytest.MonkeyPatch) -
 
 RUN = """
 import sys, time
-from isthmus.bench.rig import Rig
+from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import load_scenario
-from isthmus.fabric import interruptible
+from isthmus.fabric.processes import interruptible
 try:
     with interruptible(), Rig(load_scenario(sys.argv[1])):
         print("ready", flush=True)

@@ -16,16 +16,16 @@ import pytest
 from rich.console import Console
 
 from conftest import SharedBroker
-from isthmus.bench import crew as crew_module
-from isthmus.bench import session as session_module
-from isthmus.bench import workers as workers_module
-from isthmus.bench.control import Target
-from isthmus.bench.progress import Progress
-from isthmus.bench.session import LoadSession
-from isthmus.bench.watch import Watch, Watched
+from isthmus.bench.coordinator import crew as crew_module
+from isthmus.bench.coordinator import session as session_module
+from isthmus.bench.coordinator import workers as workers_module
+from isthmus.bench.coordinator.control import Target
+from isthmus.bench.coordinator.progress import Progress
+from isthmus.bench.coordinator.session import LoadSession
+from isthmus.bench.watch.watch import Watch, Watched
 from isthmus.errors import LoadError, LoadFailed, LogError, RunRefused
-from isthmus.pipeline.log import list_runs, open_file, read_run
-from isthmus.pipeline.schema import file_path
+from isthmus.pipeline.log.reading import list_runs, open_file, read_run
+from isthmus.pipeline.log.schema import file_path
 from load_sessions import NOWHERE, load_processes, small_scenario, stand_in
 from waiting import wait_for
 
@@ -221,7 +221,7 @@ def test_one_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 COORDINATOR = """
 import sys
 from pathlib import Path
-from isthmus.bench.session import LoadSession
+from isthmus.bench.coordinator.session import LoadSession
 from load_sessions import NOWHERE, small_scenario, stand_in
 folder = Path(sys.argv[1])
 with LoadSession(small_scenario(folder), NOWHERE, folder / "log", command=stand_in()) as load:

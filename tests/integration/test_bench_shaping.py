@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.addresses import Address
-from isthmus.bench.shaping import Shape
-from isthmus.bench.shaping_main import ShapedLink, start_shaping
-from isthmus.brokers.ports import free_port
-from isthmus.brokers.processes import end
+from isthmus.bench.rig.shaping import Shape
+from isthmus.bench.rig.shaping_main import ShapedLink, start_shaping
+from isthmus.config.addresses import Address
 from isthmus.errors import ShapingFailed
+from isthmus.processes.children import end
+from isthmus.processes.ports import free_port
 
 TIMEOUT_S = 20.0
 

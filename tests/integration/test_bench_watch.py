@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from conftest import BrokerFactory
-from isthmus.addresses import Address
-from isthmus.admin_client import fetch_peers
-from isthmus.bench import tcp_info
-from isthmus.bench import watch as watch_module
-from isthmus.bench.bottleneck import Verdict, judge
-from isthmus.bench.clock import now_ns
-from isthmus.bench.evidence import Counts, gather
-from isthmus.bench.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.bench.load.clock import now_ns
+from isthmus.bench.watch import tcp_info
+from isthmus.bench.watch import watch as watch_module
+from isthmus.bench.watch.bottleneck import Verdict, judge
+from isthmus.bench.watch.evidence import Counts, gather
+from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
+from isthmus.fabric.admin_client import fetch_peers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish, Subscribe, Subscription
 from nodes import NodeProcess, free_port

@@ -21,14 +21,14 @@ import pytest
 from benchmarks.load.rounds import Plan, measure_flood, measure_sending
 
 from conftest import BrokerFactory
-from isthmus.bench.control import LineChannel, Message
-from isthmus.bench.payload import LAYOUT, MAGIC, run_tag
-from isthmus.bench.plan import Client
+from isthmus.bench.coordinator.control import LineChannel, Message
+from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
+from isthmus.bench.load.plan import Client
 from isthmus.brokers.base import Broker
-from isthmus.brokers.ports import free_port
-from isthmus.brokers.processes import Launch, end, launch
 from isthmus.mqtt.packets import Publish
-from isthmus.pipeline.schema import TABLES, Table, file_path
+from isthmus.pipeline.log.schema import TABLES, Table, file_path
+from isthmus.processes.children import Launch, end, launch
+from isthmus.processes.ports import free_port
 from raw import RawClient
 
 TOPICS = ["topic1", "another/topic"]
@@ -44,7 +44,7 @@ class Load:
         self.stderr = folder / "w0.stderr"
         self.process = launch(
             Launch(
-                [sys.executable, "-m", "isthmus.bench.worker", "w0"],
+                [sys.executable, "-m", "isthmus.bench.load.worker", "w0"],
                 pipe_stdin=True,
                 pipe_stdout=True,
             ),
@@ -440,9 +440,9 @@ def test_the_schedule_is_kept_against_a_sink() -> None:
 
 
 def test_it_wants_a_name(tmp_path: Path) -> None:
-    worker = launch(Launch([sys.executable, "-m", "isthmus.bench.worker"]), tmp_path / "log")
+    worker = launch(Launch([sys.executable, "-m", "isthmus.bench.load.worker"]), tmp_path / "log")
     try:
         assert worker.wait(ANSWER_S) == 2
-        assert "usage: python -m isthmus.bench.worker WRITER" in (tmp_path / "log").read_text()
+        assert "usage: python -m isthmus.bench.load.worker WRITER" in (tmp_path / "log").read_text()
     finally:
         end(worker, 0)

@@ -27,11 +27,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from conftest import BrokerFactory, SharedBroker, require_broker
 from isthmus.brokers import broker_class, create, names
 from isthmus.brokers.base import Broker
-from isthmus.brokers.folders import OwnedFolder, clear_abandoned
 from isthmus.brokers.mosquitto import Mosquitto, TlsListener
-from isthmus.brokers.ports import free_port, owns_listener
 from isthmus.brokers.probe import connect_answer
 from isthmus.errors import BrokerFailed
+from isthmus.processes.folders import OwnedFolder, clear_abandoned
+from isthmus.processes.ports import free_port, owns_listener
 from waiting import wait_for
 
 SPOKEN = [(name, level) for name in names() for level in broker_class(name).protocol_levels]

@@ -18,8 +18,8 @@ import pytest
 
 from certificates import Authority
 from fabrics import NodeFabric
-from isthmus.exchange.hello import Hello
-from isthmus.exchange.message import Message, to_link
+from isthmus.exchange.link.hello import Hello
+from isthmus.exchange.traffic.message import Message, to_link
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     Connect,

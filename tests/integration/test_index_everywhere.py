@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from generated_logs import Shape, generate, write_log
-from isthmus.pipeline.cluster import Cluster, ConnectServer
-from isthmus.pipeline.indexes import compute
-from isthmus.pipeline.tables import INDEXES
+from isthmus.pipeline.count.tables import INDEXES
+from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
+from isthmus.pipeline.spark.indexes import compute
 from spark import run_job
 
 HERE = "integration.test_index_everywhere"
-SHIPPED = "/isthmus.zip/isthmus/pipeline/schema.py"
+SHIPPED = "/isthmus.zip/isthmus/pipeline/log/schema.py"
 RUNS = 6
 
 
@@ -33,7 +33,7 @@ def statistics(session: SparkSession) -> list[dict[str, Any]]:
         import numpy as np
         import pyarrow as pa
 
-        from isthmus.pipeline import schema
+        from isthmus.pipeline.log import schema
 
         for batch in batches:
             numbers = np.asarray(batch.column("id"))
@@ -64,7 +64,7 @@ def origin_in_tasks(session: SparkSession) -> str:
     def origin(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from isthmus.pipeline import schema
+        from isthmus.pipeline.log import schema
 
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"file": [schema.__file__]})

@@ -11,11 +11,11 @@ from pathlib import Path
 import uvloop
 
 from isthmus.brokers import create
-from isthmus.brokers.ports import free_port
-from isthmus.config import load_node_config
+from isthmus.config.files import load_node_config
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription
 from isthmus.node.runtime import Node
+from isthmus.processes.ports import free_port
 from nodes import to_toml
 
 

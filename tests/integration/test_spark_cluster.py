@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.brokers.processes import process_tree
 from isthmus.errors import SparkFailed
-from isthmus.pipeline.cluster import Cluster, ConnectServer
+from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
+from isthmus.processes.children import process_tree
 from waiting import wait_for
 
 
@@ -27,7 +27,7 @@ def test_what_does_not_come_up_is_reported_with_its_log() -> None:
 
 
 def test_the_command_starts_a_cluster_and_nothing_outlives_it() -> None:
-    command = [sys.executable, "-m", "isthmus.pipeline.cluster", "--workers", "1"]
+    command = [sys.executable, "-m", "isthmus.pipeline.spark.cluster", "--workers", "1"]
     for how in (signal.SIGINT, signal.SIGKILL):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:

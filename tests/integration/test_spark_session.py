@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from isthmus.brokers.processes import process_tree
 from isthmus.errors import SparkError
-from isthmus.pipeline.class_archive import find_archive
-from isthmus.pipeline.driver import spark_home
-from isthmus.pipeline.java import find_java
-from isthmus.pipeline.session import open_session, session_processes
+from isthmus.pipeline.spark.class_archive import find_archive
+from isthmus.pipeline.spark.driver import spark_home
+from isthmus.pipeline.spark.java import find_java
+from isthmus.pipeline.spark.session import open_session, session_processes
+from isthmus.processes.children import process_tree
 from spark import TESTS, python
 from waiting import wait_for
 
@@ -70,7 +70,7 @@ def test_opening_another_meanwhile_is_refused(spark: SparkSession) -> None:
 
 TWO_SESSIONS = """
 import json, os, sys
-from isthmus.pipeline.session import open_session, session_processes
+from isthmus.pipeline.spark.session import open_session, session_processes
 from integration.test_spark_session import small_job
 
 def environment():
@@ -115,7 +115,7 @@ def test_two_sessions_print_nothing_and_leave_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import json, os, signal, sys
-from isthmus.pipeline.session import open_session, session_processes
+from isthmus.pipeline.spark.session import open_session, session_processes
 from integration.test_spark_session import alive, small_job
 
 caught = ""
@@ -157,7 +157,7 @@ def test_a_killed_jvm_can_be_followed_by_another_and_no_jvm_outlives_a_killed_pr
 NOT_CONNECT = """
 import socket, sys, threading
 from isthmus.errors import SparkFailed
-from isthmus.pipeline.session import open_session
+from isthmus.pipeline.spark.session import open_session
 
 listener = socket.create_server(("127.0.0.1", 0))
 
@@ -191,8 +191,8 @@ def without_java(folder: Path) -> str:
 
 JUST_A_JOB = """
 import json
-from isthmus.pipeline.java import find_java
-from isthmus.pipeline.session import open_session
+from isthmus.pipeline.spark.java import find_java
+from isthmus.pipeline.spark.session import open_session
 from integration.test_spark_session import small_job
 
 with open_session(quick={quick}) as spark:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from isthmus.mqtt import cover_table
-from isthmus.mqtt.cover_table import CoverTable
-from isthmus.mqtt.covering import covers, normal_form
-from isthmus.mqtt.covering_set import CoveringSet, Steps, union_covers
-from isthmus.mqtt.topics import matches
+from isthmus.mqtt.filters import cover_table
+from isthmus.mqtt.filters.cover_table import CoverTable
+from isthmus.mqtt.filters.covering import covers, normal_form
+from isthmus.mqtt.filters.covering_set import CoveringSet, Steps, union_covers
+from isthmus.mqtt.filters.topics import matches
 
 from .topic_oracle import (
     FILTERS,

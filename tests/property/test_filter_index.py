@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from isthmus.mqtt.filter_index import FilterIndex, _Leaf, _Node
+from isthmus.mqtt.filters.index import FilterIndex, _Leaf, _Node
 
 from .topic_oracle import (
     TOPICS,

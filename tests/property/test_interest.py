@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from isthmus.cooperation.interest import SubscriptionFlooding
-from isthmus.mqtt.covering import normal_form
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.mqtt.filters.covering import normal_form
 from isthmus.sim.generating import generate
 from isthmus.sim.run import run_schedule
 from isthmus.sim.schedule import PROFILES

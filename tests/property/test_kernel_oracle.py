@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from generated_logs import Shape, generate, write_log
 from index_oracle import oracle_tables
-from isthmus.pipeline import counting, histogram
-from isthmus.pipeline.direct import run_tables, summarise
-from isthmus.pipeline.log import list_runs
-from isthmus.pipeline.tables import INDEXES
+from isthmus.pipeline.count import counting, histogram
+from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.count.tables import INDEXES
+from isthmus.pipeline.log.reading import list_runs
 
 CHANCES = st.sampled_from([0.0, 0.05, 0.4])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
 from isthmus.errors import LimitError
 
 MIN_NS = 50_000

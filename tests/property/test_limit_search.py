@@ -8,7 +8,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.limit import GRID, Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import (
+    GRID,
+    Found,
+    LimitSearch,
+    Outcome,
+    SearchOptions,
+    Times,
+    Trial,
+)
 
 MIN_NS = 50_000
 MAX_NS = 60_000_000_000

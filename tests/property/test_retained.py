@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
-from isthmus.exchange.retained import RetainedLimits, RetainedStore
-from isthmus.exchange.retained_sync import RetainedSync
-from isthmus.exchange.retained_values import Entry, Retained, Version
+from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
+from isthmus.exchange.retained.sync import RetainedSync
+from isthmus.exchange.retained.values import Entry, Retained, Version
 
 NOW = 1_760_000_000_000
 LINKS = ((0, 1), (1, 2), (1, 3), (3, 2))

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.topics import (
+from isthmus.mqtt.filters.topics import (
     check_topic_filter,
     check_topic_name,
     is_valid_topic_name,

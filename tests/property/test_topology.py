@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.topology import LinkState
-from isthmus.exchange.topology_messages import (
+from isthmus.exchange.topology.guard import LinkState
+from isthmus.exchange.topology.messages import (
     CHUNK_BYTES,
     MAX_COUNTER,
     Announcement,

@@ -14,7 +14,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from isthmus.exchange.topology import LinkState, Loop, TopologyGuard
+from isthmus.exchange.topology.guard import LinkState, Loop, TopologyGuard
 
 Pair = tuple[str, str]
 

@@ -375,6 +375,6 @@ def test_every_counter_of_the_fabric_has_its_own_help_text() -> None:
     source = "".join(
         file.read_text()
         for folder in ("exchange", "node")
-        for file in (ROOT / "src" / "isthmus" / folder).glob("*.py")
+        for file in (ROOT / "src" / "isthmus" / folder).rglob("*.py")
     )
     assert set(FABRIC_COUNTER_HELP) == set(re.findall(r'counters\["([a-z_]+)"\]', source))

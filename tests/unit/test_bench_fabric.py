@@ -29,16 +29,16 @@ from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import Memory
 from benchmarks.relay.statistics import Run
 
-from isthmus.config import load_node_config
+from isthmus.config.files import load_node_config
 from isthmus.cooperation.api import Port, SessionInfo, SessionKind
-from isthmus.cooperation.inter_subscriptions import WINDOW
 from isthmus.cooperation.registry import GROUP
+from isthmus.cooperation.subscription_flooding.neighbor import WINDOW
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Packet, Publish, SubAck, Subscribe
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
-from isthmus.mqtt.topics import matches
 
 
 def a_run(rate: float, cpu_us: dict[str, float], *, quiet: int = 1) -> Run:

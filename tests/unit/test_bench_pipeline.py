@@ -13,9 +13,9 @@ from benchmarks.pipeline.child import from_indexes, run_duckdb
 from benchmarks.pipeline.generate import RUN, Shape, generate
 from benchmarks.pipeline.rounds import Taken, differences
 
-from isthmus.pipeline.direct import run_tables
-from isthmus.pipeline.log import list_runs, read_run
-from isthmus.pipeline.schema import file_path
+from isthmus.pipeline.count.direct import run_tables
+from isthmus.pipeline.log.reading import list_runs, read_run
+from isthmus.pipeline.log.schema import file_path
 
 SHAPE = Shape(0.0005)
 

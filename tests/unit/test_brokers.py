@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from conftest import require_broker
-from isthmus.brokers import artefacts, broker_class, create, embedded, names, processes
+from isthmus.brokers import artefacts, broker_class, create, embedded, names
 from isthmus.brokers.__main__ import main
 from isthmus.brokers.artefacts import Artefact, MavenJars, cache_folder
 from isthmus.brokers.base import Broker
 from isthmus.brokers.mosquitto import Mosquitto, TlsListener
 from isthmus.brokers.probe import _connect_packet
 from isthmus.errors import BrokerFailed, BrokerMissing
+from isthmus.processes import children as processes
 
 EIGHT = {
     "embedded",

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import isthmus.admin_client
+import isthmus.fabric.admin_client
 import isthmus.node.runtime
 from isthmus import __version__
-from isthmus.addresses import Address
-from isthmus.cli import main
-from isthmus.commands import app
-from isthmus.config import NodeConfig
+from isthmus.cli.commands import app
+from isthmus.cli.main import main
+from isthmus.config.addresses import Address
+from isthmus.config.files import NodeConfig
 from isthmus.errors import AdminError, ConfigError, ConfigMistake
 
 GOOD = '[node]\nid = "edge-1"\n[broker]\nurl = "embedded:"\n'
@@ -224,7 +224,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Address]:
         addresses.append(address)
         return STATUS
 
-    monkeypatch.setattr(isthmus.admin_client, "fetch_status", fake)
+    monkeypatch.setattr(isthmus.fabric.admin_client, "fetch_status", fake)
     return addresses
 
 
@@ -274,7 +274,7 @@ def test_status_of_nobody_exits_1(
     def fake(address: Address) -> dict[str, Any]:
         raise AdminError(f"no node answers on http://{address}/api/status")
 
-    monkeypatch.setattr(isthmus.admin_client, "fetch_status", fake)
+    monkeypatch.setattr(isthmus.fabric.admin_client, "fetch_status", fake)
     assert run("status") == 1
     assert capsys.readouterr().err.startswith("isthmus: no node answers on http://127.0.0.1:9883/")
 
@@ -316,7 +316,7 @@ class Peers:
         self.loops: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str, object]] = []
         self.refusal: tuple[int, bytes] | None = None
-        monkeypatch.setattr(isthmus.admin_client, "ask", self.ask)
+        monkeypatch.setattr(isthmus.fabric.admin_client, "ask", self.ask)
 
     def ask(
         self,
@@ -472,7 +472,7 @@ def test_every_command_and_option_is_documented() -> None:
 def test_what_the_benchmark_needs_and_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("isthmus.bench_commands.NEEDED", ("pyarrow", "not_there"))
+    monkeypatch.setattr("isthmus.cli.bench.NEEDED", ("pyarrow", "not_there"))
     with pytest.raises(SystemExit) as ended:
         main(["bench", "scenarios"])
     assert ended.value.code == 1

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from isthmus.config import Limits
+from isthmus.config.files import Limits
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node import turns as turns_module

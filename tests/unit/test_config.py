@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from isthmus.addresses import Address, BrokerUrl
-from isthmus.config import (
+from isthmus.config.addresses import Address, BrokerUrl
+from isthmus.config.files import (
     FabricConfig,
     NodeConfig,
     Peer,
@@ -21,10 +21,10 @@ from isthmus.config import (
     load_node_config,
     peer_from,
 )
+from isthmus.config.toml_lines import KeyLines
 from isthmus.errors import ConfigError, ConfigMistake
-from isthmus.fabric_links import fabric_links, notes
-from isthmus.node_file import node_file
-from isthmus.toml_lines import KeyLines
+from isthmus.fabric.links import fabric_links, notes
+from isthmus.fabric.node_file import node_file
 
 MINIMAL = '[node]\nid = "edge-1"\n\n[broker]\nurl = "mqtt://127.0.0.1:1884"\n'
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"

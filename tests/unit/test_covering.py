@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from isthmus.mqtt.cover_table import EARNED, MAX_CREDIT, CoverTable
-from isthmus.mqtt.covering import covers, normal_form
-from isthmus.mqtt.covering_set import CoveringSet, Steps, union_covers
+from isthmus.mqtt.filters.cover_table import EARNED, MAX_CREDIT, CoverTable
+from isthmus.mqtt.filters.covering import covers, normal_form
+from isthmus.mqtt.filters.covering_set import CoveringSet, Steps, union_covers
 
 COVERS = [
     ("a", "a"),

@@ -8,8 +8,8 @@ import time
 
 from rich.console import Console
 
-from isthmus.demo_ledger import PROBE, Ledger, Reading, SensorPlan, SubscriberPlan
-from isthmus.demo_view import View
+from isthmus.demo.ledger import PROBE, Ledger, Reading, SensorPlan, SubscriberPlan
+from isthmus.demo.view import View
 
 SUBSCRIBERS = (
     SubscriberPlan("house", "thermostat", "home/+/temperature", 0),

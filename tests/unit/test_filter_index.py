@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.mqtt.filter_index import FilterIndex, _Leaf, _Node
+from isthmus.mqtt.filters.index import FilterIndex, _Leaf, _Node
 
 
 def _index(*topic_filters: str) -> FilterIndex[str]:

@@ -87,7 +87,7 @@ def test_no_io_no_clock_no_global_randomness_inside_the_core(package: str) -> No
 
 def test_starting_a_node_imports_nothing_heavy() -> None:
     code = (
-        "import sys; import isthmus.cli, isthmus.node.runtime; "
+        "import sys; import isthmus.cli.main, isthmus.node.runtime; "
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     loaded = subprocess.run(

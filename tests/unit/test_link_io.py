@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.exchange.connection import Connection
-from isthmus.exchange.links import Links
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.links import Links
 from isthmus.node import link_io, turns
 from isthmus.node.link_io import LEAST_PIECE_BYTES, PIECE_BYTES, LinkChannel
 from isthmus.node.turns import Turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.topics import (
+from isthmus.mqtt.filters.topics import (
     check_topic_filter,
     check_topic_name,
     is_valid_topic_name,

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
-from isthmus.bench.limit_file import LimitFile, Measurement, find_limit
-from isthmus.bench.limit_trial import Measuring, measuring
-from isthmus.bench.progress import Progress
-from isthmus.bench.rig import Rig
-from isthmus.bench.run_files import remove_run
+from isthmus.bench.coordinator.progress import Progress
+from isthmus.bench.coordinator.run_files import remove_run
+from isthmus.bench.coordinator.session import LoadSession
+from isthmus.bench.limit.file import LimitFile, Measurement, find_limit
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.trial import Measuring, measuring
+from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
-from isthmus.bench.session import LoadSession
-from isthmus.bench.watch import Watch
-from isthmus.fabric import interruptible
-from isthmus.pipeline.direct import RunSummary, summarise
+from isthmus.bench.watch.watch import Watch
+from isthmus.fabric.processes import interruptible
+from isthmus.pipeline.count.direct import RunSummary, summarise
 
 if TYPE_CHECKING:
-    from isthmus.addresses import Address
+    from isthmus.config.addresses import Address
 
 __all__ = ["Machines", "Searched", "WarmUp", "limit_of", "loaded", "one_run", "search_limit"]
 
@@ -157,7 +157,7 @@ def limit_of(
 
 def one_run(scenario: Scenario, log: Path, run: str, machines: Machines) -> int:
     """Load once and print the run's indexes; the exit code."""
-    from isthmus.bench.run_view import print_run
+    from isthmus.bench.coordinator.run_view import print_run
 
     notes: list[str] = []
     with (
@@ -187,7 +187,7 @@ def search_limit(
     machines: Machines,
 ) -> int:
     """Find the limit and print it; 1 if there is none in reach."""
-    from isthmus.bench.run_view import print_limit, print_trial
+    from isthmus.bench.coordinator.run_view import print_limit, print_trial
 
     overview = scenario.scenario
     share = overview.trim_s / overview.duration_s

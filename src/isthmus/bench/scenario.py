@@ -15,9 +15,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from isthmus.bench.payload import SIZE
-from isthmus.config import NODE_ID, load_file
-from isthmus.config_fields import (
+from isthmus.bench.load.payload import SIZE
+from isthmus.config.fields import (
     AddressField,
     AlgorithmName,
     BrokerKind,
@@ -28,6 +27,7 @@ from isthmus.config_fields import (
     fabric_broker,
     known_algorithm,
 )
+from isthmus.config.files import NODE_ID, load_file
 from isthmus.errors import ConfigError, ConfigMistake
 
 __all__ = [

@@ -10,11 +10,11 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from isthmus.addresses import Address
 from isthmus.bench.scenario import Latency, Overview
-from isthmus.config_mistakes import Loc
+from isthmus.config.addresses import Address
+from isthmus.config.mistakes import Loc
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.topics import check_topic_name
+from isthmus.mqtt.filters.topics import check_topic_name
 
 __all__ = ["scenario_contradictions", "too_short"]
 

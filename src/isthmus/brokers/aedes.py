@@ -6,8 +6,8 @@ from pathlib import Path
 
 from isthmus.brokers.artefacts import NpmPackage
 from isthmus.brokers.base import Broker
-from isthmus.brokers.processes import Launch, find_executable
 from isthmus.errors import BrokerMissing
+from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ARTEFACT", "Aedes"]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.brokers.processes import find_executable
 from isthmus.errors import BrokerFailed, BrokerMissing
+from isthmus.processes.children import find_executable
 
 __all__ = ["Artefact", "MavenJars", "NpmPackage", "cache_folder", "install_command"]
 

@@ -8,7 +8,7 @@
 
 Invariants: :meth:`Broker.start` returns only when this very process answered a CONNECT with
 return code 0; whatever happens, :meth:`Broker.stop` leaves no process and no folder behind;
-the processes die with this one even when it is killed (see :mod:`isthmus.brokers.processes`).
+the processes die with this one even when it is killed (see :mod:`isthmus.processes.children`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from isthmus.brokers.folders import OwnedFolder, clear_abandoned
-from isthmus.brokers.ports import free_port, owns_listener
 from isthmus.brokers.probe import connect_answer
-from isthmus.brokers.processes import Launch, end, launch, process_tree
 from isthmus.errors import BrokerFailed, BrokerMissing
+from isthmus.processes.children import Launch, end, launch, process_tree
+from isthmus.processes.folders import OwnedFolder, clear_abandoned
+from isthmus.processes.ports import free_port, owns_listener
 
 __all__ = ["Broker"]
 

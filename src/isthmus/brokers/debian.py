@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from isthmus.brokers.processes import find_executable
 from isthmus.errors import BrokerMissing
+from isthmus.processes.children import find_executable
 
 __all__ = ["missing_from_debian"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from isthmus.brokers.base import Broker
 from isthmus.brokers.debian import missing_from_debian
-from isthmus.brokers.processes import Launch, find_executable
 from isthmus.errors import BrokerMissing
+from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["Ejabberd"]
 

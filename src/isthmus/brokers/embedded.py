@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from isthmus.brokers.base import Broker
-from isthmus.brokers.processes import Launch
 from isthmus.errors import BrokerMissing
+from isthmus.processes.children import Launch
 
 __all__ = ["Embedded"]
 

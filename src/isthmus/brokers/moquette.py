@@ -9,8 +9,8 @@ from pathlib import Path
 
 from isthmus.brokers.artefacts import MavenJars
 from isthmus.brokers.base import Broker
-from isthmus.brokers.processes import Launch, find_executable
 from isthmus.errors import BrokerMissing
+from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ARTEFACT", "Moquette"]
 

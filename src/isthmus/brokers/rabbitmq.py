@@ -14,9 +14,9 @@ from pathlib import Path
 
 from isthmus.brokers.base import Broker
 from isthmus.brokers.debian import missing_from_debian
-from isthmus.brokers.ports import free_port
-from isthmus.brokers.processes import Launch, find_executable
 from isthmus.errors import BrokerFailed, BrokerMissing
+from isthmus.processes.children import Launch, find_executable
+from isthmus.processes.ports import free_port
 
 __all__ = ["RabbitMQ"]
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from isthmus.cooperation import kept_records
-from isthmus.cooperation.inter_subscriptions import within_levels
+from isthmus.cooperation.subscription_flooding.neighbor import within_levels
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.covering import normal_form
+from isthmus.mqtt.filters.covering import normal_form
+from isthmus.mqtt.filters.topics import check_topic_filter, split_shared
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
-from isthmus.mqtt.topics import check_topic_filter, split_shared
 
 __all__ = [
     "FOR_EVER",

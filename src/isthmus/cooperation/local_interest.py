@@ -45,8 +45,8 @@ from isthmus.cooperation.client_sessions import (
     write_state,
 )
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.covering import normal_form
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,

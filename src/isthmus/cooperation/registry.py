@@ -31,8 +31,8 @@ GROUP: Final = "isthmus.algorithms"
 
 _BUILT_IN: Final = {
     "none": "isthmus.cooperation.registry:Alone",
-    "pf": "isthmus.cooperation.flooding:PublicationFlooding",
-    "sf": "isthmus.cooperation.interest:SubscriptionFlooding",
+    "pf": "isthmus.cooperation.publication_flooding.algorithm:PublicationFlooding",
+    "sf": "isthmus.cooperation.subscription_flooding.algorithm:SubscriptionFlooding",
 }
 
 _log = logging.getLogger(__name__)

@@ -22,22 +22,22 @@ from isthmus.cooperation.api import (
     SessionStatus,
 )
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.clients import Client, Clients
-from isthmus.exchange.connection import Connection
-from isthmus.exchange.hello import CONTROL_LIMITS, Hello
+from isthmus.exchange.client.clients import Client, Clients
+from isthmus.exchange.client.wills import DueWill
+from isthmus.exchange.client.wills_keeping import NAME as WILLS_NAME
 from isthmus.exchange.host import Host
-from isthmus.exchange.lane import Incoming
-from isthmus.exchange.link import Link, LinkStatus
-from isthmus.exchange.links import STREAM_TOPIC, Links, LinkSettings
-from isthmus.exchange.message import from_publish
-from isthmus.exchange.retained_keeping import NAME as RETAINED_NAME
-from isthmus.exchange.retention import RETAINED_TOPIC
-from isthmus.exchange.same_id import SAME_ID_TOPIC
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello
+from isthmus.exchange.link.lane import Incoming
+from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.link.links import STREAM_TOPIC, Links, LinkSettings
+from isthmus.exchange.link.same_id import SAME_ID_TOPIC
+from isthmus.exchange.retained.keeping import NAME as RETAINED_NAME
+from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.timers import Timers
-from isthmus.exchange.topology import LinkState, TopologyGuard
-from isthmus.exchange.traffic import Traffic
-from isthmus.exchange.wills import DueWill
-from isthmus.exchange.wills_keeping import NAME as WILLS_NAME
+from isthmus.exchange.topology.guard import LinkState, TopologyGuard
+from isthmus.exchange.traffic.message import from_publish
+from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset

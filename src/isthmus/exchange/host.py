@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from isthmus.exchange.message import Message
+from isthmus.exchange.traffic.message import Message
 
 if TYPE_CHECKING:
-    from isthmus.exchange.connection import Connection
+    from isthmus.exchange.link.connection import Connection
 
 __all__ = ["Cancellable", "Channel", "Host", "StateRewrite"]
 

@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.filters.topics import check_topic_name
 from isthmus.mqtt.primitives import (
     MAX_VARIABLE_BYTE_INTEGER,
     PacketType,
@@ -27,7 +28,6 @@ from isthmus.mqtt.primitives import (
     write_variable_byte_integer,
 )
 from isthmus.mqtt.rules import Rule
-from isthmus.mqtt.topics import check_topic_name
 
 __all__ = [
     "NO_PROPERTIES",

@@ -12,6 +12,7 @@ which side may send what.
 
 from __future__ import annotations
 
+from isthmus.mqtt.filters.topics import SHARE_PREFIX, check_topic_filter, check_topic_name
 from isthmus.mqtt.packets import (
     PACKET_TYPES,
     Auth,
@@ -34,7 +35,6 @@ from isthmus.mqtt.packets import (
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import check_reason_code
 from isthmus.mqtt.rules import Rule
-from isthmus.mqtt.topics import SHARE_PREFIX, check_topic_filter, check_topic_name
 
 __all__ = ["check_packet"]
 

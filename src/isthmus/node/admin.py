@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from isthmus.addresses import Address
+from isthmus.config.addresses import Address
 from isthmus.logs import get_logger
 from isthmus.node.admin_pages import AdminNode, Answer, Request, answer
 

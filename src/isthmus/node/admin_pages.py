@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from isthmus.config import peer_from
+from isthmus.config.files import peer_from
 from isthmus.errors import ConfigError
 from isthmus.node.neighbors import neighbors
 

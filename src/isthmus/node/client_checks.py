@@ -6,9 +6,9 @@ of a PUBLISH look at its bytes where they lie, because it is passed on as it cam
 
 from __future__ import annotations
 
-from isthmus.config import Limits
+from isthmus.config.files import Limits
 from isthmus.errors import MalformedPacket, PacketTooLarge, RemoteProtocolError
-from isthmus.exchange.routes import decode_topic
+from isthmus.exchange.traffic.routes import decode_topic
 from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import Connect, Packet, Subscribe, Unsubscribe
 from isthmus.mqtt.primitives import ReadLimits

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.exchange.host import Cancellable, Channel, StateRewrite
-from isthmus.exchange.message import Message
+from isthmus.exchange.traffic.message import Message
 from isthmus.logs import get_logger
 from isthmus.node.injector import Injector
 from isthmus.node.link_io import dial
@@ -19,7 +19,7 @@ from isthmus.node.retained_reader import RetainedReader
 from isthmus.node.storage import Storage
 
 if TYPE_CHECKING:
-    from isthmus.exchange.connection import Connection
+    from isthmus.exchange.link.connection import Connection
     from isthmus.node.runtime import Node
 
 __all__ = ["NodeHost"]

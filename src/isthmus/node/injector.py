@@ -1,8 +1,8 @@
 """The node's own sessions with the local broker, one for each neighbor (ILDM §4.1).
 
-What is sent, in which order, and what is blamed for what, is `isthmus.exchange.injection`; here are
-the connections under it.  A session is opened when the neighbor's link comes up, which also tries
-the login, and speaks MQTT 5 if the broker does, else 3.1.1.
+What is sent, in which order, and what is blamed for what, is `isthmus.exchange.broker.injection`;
+here are the connections under it.  A session is opened when the neighbor's link comes up, which
+also tries the login, and speaks MQTT 5 if the broker does, else 3.1.1.
 
     connecting ──CONNACK──▶ open ──lost──▶ pause ──▶ connecting
         └──refused, no answer──▶ pause, twice as long each time
@@ -33,14 +33,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError
-from isthmus.exchange.injection import (
+from isthmus.exchange.broker.injection import (
     INNOCENT_FAREWELLS,
     MAX_WAITING_BYTES,
     Entry,
     Injection,
     SessionTerms,
 )
-from isthmus.exchange.message import Message
+from isthmus.exchange.traffic.message import Message
 from isthmus.logs import get_logger
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode

@@ -19,14 +19,14 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from isthmus.addresses import Address
-from isthmus.exchange.connection import Connection
+from isthmus.config.addresses import Address
 from isthmus.exchange.host import Channel
+from isthmus.exchange.link.connection import Connection
 from isthmus.node.session import Session, SessionStatus, peer_name
 from isthmus.node.turns import Turns
 
 if TYPE_CHECKING:
-    from isthmus.exchange.links import Links
+    from isthmus.exchange.link.links import Links
 
 __all__ = ["LinkChannel", "TlsDoor", "dial"]
 

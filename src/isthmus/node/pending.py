@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
-from isthmus.config import Limits
+from isthmus.config.files import Limits
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.reason_codes import ReasonCode
 

@@ -38,9 +38,9 @@ from isthmus.errors import (
     RemoteProtocolError,
     UnsupportedProtocolVersion,
 )
-from isthmus.exchange.clients import Client
-from isthmus.exchange.message import from_publish
-from isthmus.exchange.unreleased import Unreleased
+from isthmus.exchange.client.clients import Client
+from isthmus.exchange.client.unreleased import Unreleased
+from isthmus.exchange.traffic.message import from_publish
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset, frame_length

@@ -20,13 +20,13 @@ from functools import partial
 from typing import Any
 
 from isthmus import __version__
-from isthmus.addresses import Address
-from isthmus.config import NodeConfig, option_error
+from isthmus.config.addresses import Address
+from isthmus.config.files import NodeConfig, option_error
 from isthmus.cooperation.registry import load
 from isthmus.errors import ProtocolError
-from isthmus.exchange.aversions import Aversions
+from isthmus.exchange.broker.aversions import Aversions
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.logs import configure, get_logger
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.reason_codes import ReasonCode

@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from isthmus.exchange.message import Message
+from isthmus.exchange.traffic.message import Message
 from isthmus.logs import get_logger
 
 __all__ = ["SetAside"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from isthmus.config import BrokerTls, LinkTls, Tls
+from isthmus.config.files import BrokerTls, LinkTls, Tls
 from isthmus.errors import ConfigError, ConfigMistake
 
 __all__ = ["broker_context", "client_context", "link_contexts"]

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from isthmus.config import NodeConfig
+from isthmus.config.files import NodeConfig
 from isthmus.errors import BrokerError
 from isthmus.logs import get_logger
 from isthmus.node.session import Session

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from isthmus.exchange.lane import IN_HAND_BYTES
-from isthmus.exchange.message import Message, to_broker
+from isthmus.exchange.link.lane import IN_HAND_BYTES
+from isthmus.exchange.traffic.message import Message, to_broker
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import ConnAck, Connect, Publish, Subscription, Will
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from isthmus.mqtt.topics import matches
 from isthmus.sim.engine import Engine, Timer
 from isthmus.sim.trace import Trace
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.generating import generate
 from isthmus.sim.invariants import check_at_rest

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from isthmus.exchange.clients import Client
+from isthmus.exchange.client.clients import Client
 from isthmus.exchange.exchange import Exchange
-from isthmus.exchange.message import from_publish
+from isthmus.exchange.traffic.message import from_publish
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     ConnAck,

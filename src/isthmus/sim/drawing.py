@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.schedule import (
     FILTERS,
     RETAINED,

@@ -23,10 +23,10 @@ from typing import Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
-from isthmus.exchange.link import LinkStatus
-from isthmus.exchange.links import LONGEST_PAUSE_S, LinkSettings
-from isthmus.exchange.recovery import RECOVERY_S
-from isthmus.exchange.traffic import DOUBT_S, LET_GO_S
+from isthmus.exchange.link.link import LinkStatus
+from isthmus.exchange.link.links import LONGEST_PAUSE_S, LinkSettings
+from isthmus.exchange.traffic.recovery import RECOVERY_S
+from isthmus.exchange.traffic.traffic import DOUBT_S, LET_GO_S
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from isthmus.exchange.connection import Connection
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
-from isthmus.exchange.message import Message
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.traffic.message import Message
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.disk import Disk
 from isthmus.sim.engine import Engine

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isthmus.cooperation.interest import SubscriptionFlooding
 from isthmus.cooperation.local_interest import SAVE_DELAY_S
-from isthmus.mqtt.covering import covers, normal_form
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.mqtt.filters.covering import covers, normal_form
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Channel
+from isthmus.exchange.link.connection import Connection
 from isthmus.mqtt.framing import body_offset, scan
 from isthmus.mqtt.primitives import PacketType
 from isthmus.sim.engine import Engine

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from isthmus.exchange.retained_keeping import JOURNAL_S
+from isthmus.exchange.retained.keeping import JOURNAL_S
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish
-from isthmus.mqtt.topics import matches
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import Violation, component_of

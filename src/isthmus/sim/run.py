@@ -27,8 +27,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from isthmus.exchange.link import LinkStatus
-from isthmus.exchange.recovery import RECOVERY_S
+from isthmus.exchange.link.link import LinkStatus
+from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient

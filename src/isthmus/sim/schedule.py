@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 
 __all__ = [
     "ATTACKS",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.bottleneck import Verdict, judge
-from isthmus.bench.evidence import Counts, Evidence, Flow, LoadUse, ServerUse
+from isthmus.bench.watch.bottleneck import Verdict, judge
+from isthmus.bench.watch.evidence import Counts, Evidence, Flow, LoadUse, ServerUse
 
 ALL_WELL = Counts(offered=1_000, sent=1_000, expected=10_000, received=10_000, limit_ratio=1.0)
 LOSS = replace(ALL_WELL, received=9_000)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench import cgroups
-from isthmus.bench.cgroups import CpuQuotas, Hierarchy, Quota, clear_abandoned, find_hierarchy
+from isthmus.bench.rig import cgroups
+from isthmus.bench.rig.cgroups import CpuQuotas, Hierarchy, Quota, clear_abandoned, find_hierarchy
 from isthmus.errors import QuotaUnavailable
 
 

@@ -10,8 +10,16 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench import clock
-from isthmus.bench.clocks import FEWEST_ROUNDS, ROUNDS, Offset, Round, ask_clock, best, between
+from isthmus.bench.coordinator.clocks import (
+    FEWEST_ROUNDS,
+    ROUNDS,
+    Offset,
+    Round,
+    ask_clock,
+    best,
+    between,
+)
+from isthmus.bench.load import clock
 
 delays = st.integers(0, 10**9)
 offsets = st.integers(-(10**18), 10**18)
@@ -66,7 +74,9 @@ def test_asking_takes_many_rounds_and_few_of_a_slow_one() -> None:
 
 def test_the_clock_is_the_systems_own_unless_it_is_shifted() -> None:
     assert clock.now_ns is time.time_ns
-    code = "import time; from isthmus.bench.clock import now_ns; print(now_ns() - time.time_ns())"
+    code = (
+        "import time; from isthmus.bench.load.clock import now_ns; print(now_ns() - time.time_ns())"
+    )
     shifted = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, clock.SHIFT_VARIABLE: "-3600000000000"},

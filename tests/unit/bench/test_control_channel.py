@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.control import LineChannel, Target, item
+from isthmus.bench.coordinator.control import LineChannel, Target, item
 from isthmus.errors import LoadFailed
 
 MESSAGES = [{"is": "clock", "t_ns": 12}, {"is": "progress", "sent": 3}, {"is": "häufig"}]

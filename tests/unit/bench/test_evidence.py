@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.evidence import Counts, Evidence, Flow, LoadUse, ServerUse, gather
-from isthmus.bench.samples import ResourceRow, Series, table
-from isthmus.bench.tcp_info import TcpInfo
-from isthmus.bench.watch import ServersEnd, WatchedTables
-from isthmus.pipeline.schema import RESOURCES
+from isthmus.bench.watch.evidence import Counts, Evidence, Flow, LoadUse, ServerUse, gather
+from isthmus.bench.watch.samples import ResourceRow, Series, table
+from isthmus.bench.watch.tcp_info import TcpInfo
+from isthmus.bench.watch.watch import ServersEnd, WatchedTables
+from isthmus.pipeline.log.schema import RESOURCES
 
 S = 1_000_000_000
 COUNTS = Counts(offered=10, sent=10, expected=100, received=100)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
 from isthmus.errors import LimitError
 
 MS = 1_000_000

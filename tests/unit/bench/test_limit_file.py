@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.bench import limit_file
-from isthmus.bench.limit import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
-from isthmus.bench.limit_file import LimitFile, find_limit, read_limit_file
+from isthmus.bench.limit import file as limit_file
+from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
 from isthmus.bench.scenario import load_scenario
-from isthmus.brokers.processes import Launch, end, launch
 from isthmus.errors import LimitError
+from isthmus.processes.children import Launch, end, launch
 from waiting import wait_for
 
 MS = 1_000_000

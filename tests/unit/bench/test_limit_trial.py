@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench import limit_trial
-from isthmus.bench.limit import Outcome, SearchOptions, Times, Trial
-from isthmus.bench.limit_trial import measuring
-from isthmus.bench.run_files import COORDINATOR
+from isthmus.bench.coordinator.run_files import COORDINATOR
+from isthmus.bench.limit import trial as limit_trial
+from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LimitError
-from isthmus.pipeline.schema import TABLES, file_path
+from isthmus.pipeline.log.schema import TABLES, file_path
 
 MS = 1_000_000
 OPTIONS = SearchOptions(4 * MS, coarse=Times(3.0, 0.5))

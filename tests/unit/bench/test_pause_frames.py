@@ -10,8 +10,8 @@ import struct
 
 import pytest
 
-from isthmus.bench import pause_frames
-from isthmus.bench.pause_frames import PauseFrames, grown
+from isthmus.bench.watch import pause_frames
+from isthmus.bench.watch.pause_frames import PauseFrames, grown
 
 
 class Drivers:

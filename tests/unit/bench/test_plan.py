@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.plan import plan_clients
+from isthmus.bench.load.plan import plan_clients
 from isthmus.bench.scenario import Latency, Load, Overview, Place, Scenario, Server, load_scenario
 
 SERVERS = ("n1", "n2", "n3")

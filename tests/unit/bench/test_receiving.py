@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.bench import receiving
-from isthmus.bench.frames import LEVEL, Template, template
-from isthmus.bench.payload import LAYOUT, MAGIC, run_tag
-from isthmus.bench.receiving import (
+from isthmus.bench.load import receiving
+from isthmus.bench.load.frames import LEVEL, Template, template
+from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
+from isthmus.bench.load.receiving import (
     NOT_OURS,
     OTHER_RUN,
     OTHER_SIZE,

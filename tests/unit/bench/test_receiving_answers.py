@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.acknowledging import MAX_IN_FLIGHT, Answers, InFlight
+from isthmus.bench.load.acknowledging import MAX_IN_FLIGHT, Answers, InFlight
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingResp, PubAck, PubComp, Publish, PubRec, PubRel

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from isthmus.bench import recording
-from isthmus.bench.recording import BLOCKS, Recorder
+from isthmus.bench.load import recording
+from isthmus.bench.load.recording import BLOCKS, Recorder
 from isthmus.errors import RunRefused
-from isthmus.pipeline.schema import DELIVERIES, FOOTER, LINKS, PUBLISHES, file_path
+from isthmus.pipeline.log.schema import DELIVERIES, FOOTER, LINKS, PUBLISHES, file_path
 
 ROWS = 1000
 
@@ -150,9 +150,9 @@ from pathlib import Path
 
 import numpy as np
 
-import isthmus.bench.worker
-from isthmus.bench.recording import Recorder
-from isthmus.pipeline.schema import LINKS
+import isthmus.bench.load.worker
+from isthmus.bench.load.recording import Recorder
+from isthmus.pipeline.log.schema import LINKS
 
 recorder = Recorder(Path(sys.argv[1]), "r", "w", ["publishes", "links"])
 ones = np.ones(9, np.uint32)

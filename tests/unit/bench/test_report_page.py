@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from isthmus.bench.limit import Outcome, Trial
-from isthmus.bench.limit_file import Measurement
+from isthmus.bench.limit.file import Measurement
+from isthmus.bench.limit.search import Outcome, Trial
 from isthmus.bench.report.page import Section, folded, page, paragraph, table
 from isthmus.bench.report.results import result_of
 from isthmus.bench.report.sections import search_points, write_report

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.bench.limit import Found, Outcome, Trial
-from isthmus.bench.run_view import in_words, print_trial
+from isthmus.bench.coordinator.run_view import in_words, print_trial
+from isthmus.bench.limit.search import Found, Outcome, Trial
 
 UNDER = Outcome("r", True, 1.0, 500.0, 5_000.0, 0.0, True, "nothing")
 OVER = replace(UNDER, under_limit=False, ratio=0.9, limited_by="brokers")

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from isthmus.addresses import Address
 from isthmus.bench.scenario import Scenario, load_scenario, shipped
+from isthmus.config.addresses import Address
 from isthmus.errors import ConfigError, ConfigMistake
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "scenarios.md"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.bench import acknowledging, sending
-from isthmus.bench.frames import template
-from isthmus.bench.headroom import LATE_NS, Headroom
-from isthmus.bench.payload import LAYOUT, MAGIC
-from isthmus.bench.receiving import Columns
-from isthmus.bench.sending import (
+from isthmus.bench.load import acknowledging, sending
+from isthmus.bench.load.frames import template
+from isthmus.bench.load.headroom import LATE_NS, Headroom
+from isthmus.bench.load.payload import LAYOUT, MAGIC
+from isthmus.bench.load.receiving import Columns
+from isthmus.bench.load.sending import (
     WAKE_NS,
     WRITE_BYTES,
     Outbox,
@@ -313,8 +313,8 @@ def test_the_log_hands_over_when_it_is_full() -> None:
 
 def test_the_busiest_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, cpu = 0, 0
-    monkeypatch.setattr("isthmus.bench.headroom.time.monotonic_ns", lambda: clock)
-    monkeypatch.setattr("isthmus.bench.headroom.time.process_time_ns", lambda: cpu)
+    monkeypatch.setattr("isthmus.bench.load.headroom.time.monotonic_ns", lambda: clock)
+    monkeypatch.setattr("isthmus.bench.load.headroom.time.process_time_ns", lambda: cpu)
     headroom = Headroom()
     headroom.sample()
     for used_ms in (400, 20, 450, 300, 50, 0):  # in half seconds

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.bench.expected import QUIET_S, Arrivals, Report, Totals, fan_out
-from isthmus.bench.plan import plan_clients
+from isthmus.bench.load.expected import QUIET_S, Arrivals, Report, Totals, fan_out
+from isthmus.bench.load.plan import plan_clients
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LoadFailed
 

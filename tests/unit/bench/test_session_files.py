@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.bench.run_files import Counted, check_run, count_window, remove_run
+from isthmus.bench.coordinator.run_files import Counted, check_run, count_window, remove_run
 from isthmus.errors import LogError, RunRefused
-from isthmus.pipeline.log import LoggedFile, write_table
+from isthmus.pipeline.log.reading import LoggedFile, write_table
 
 
 @pytest.mark.parametrize("run", ["C-sf-10ms", "1", "a.b_c-D"])

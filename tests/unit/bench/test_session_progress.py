@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from isthmus.bench.expected import Totals
-from isthmus.bench.progress import Progress
+from isthmus.bench.coordinator.progress import Progress
+from isthmus.bench.load.expected import Totals
 
 
 def shown(*, terminal: bool) -> str:

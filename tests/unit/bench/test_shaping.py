@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.shaping import LEAST_QUEUE_BYTES, MOST_QUEUE_BYTES, DelayLine, Shape
+from isthmus.bench.rig.shaping import LEAST_QUEUE_BYTES, MOST_QUEUE_BYTES, DelayLine, Shape
 
 MS = 1_000_000
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench import tcp_info
-from isthmus.bench.tcp_info import TcpInfo
+from isthmus.bench.watch import tcp_info
+from isthmus.bench.watch.tcp_info import TcpInfo
 
 # Offsets of linux/tcp.h, written down independently of the module.
 VALUES = {

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from isthmus.addresses import Address
-from isthmus.bench import pause_frames, samples, tcp_info, watch
-from isthmus.bench.pause_frames import PauseFrames
-from isthmus.bench.process_times import Snapshot, machine_use
-from isthmus.bench.samples import LinkRow, ResourceRow, Series, table
-from isthmus.bench.tcp_info import TcpInfo
-from isthmus.bench.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.bench.watch import pause_frames, samples, tcp_info, watch
+from isthmus.bench.watch.pause_frames import PauseFrames
+from isthmus.bench.watch.process_times import Snapshot, machine_use
+from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, table
+from isthmus.bench.watch.tcp_info import TcpInfo
+from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
-from isthmus.pipeline.schema import LINKS, RESOURCES
+from isthmus.pipeline.log.schema import LINKS, RESOURCES
 from waiting import wait_for
 
 EVERY_S = 0.01

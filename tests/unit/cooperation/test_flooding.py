@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.cooperation.flooding import PublicationFlooding
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 
 from .network import FakeNetwork
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.cooperation import inter_subscriptions
-from isthmus.cooperation.interest import SYNC_TOPIC, SubscriptionFlooding
+from isthmus.cooperation.subscription_flooding import neighbor as inter_subscriptions
+from isthmus.cooperation.subscription_flooding.algorithm import SYNC_TOPIC, SubscriptionFlooding
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (

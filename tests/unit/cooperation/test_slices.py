@@ -10,11 +10,15 @@ from itertools import product
 import pytest
 
 from isthmus.cooperation.api import CooperationAlgorithm
-from isthmus.cooperation.inter_subscriptions import BATCH_FILTERS, MAX_INBOX, MAX_LEVELS
-from isthmus.cooperation.interest import SLICE, SYNC_TOPIC, SubscriptionFlooding
+from isthmus.cooperation.subscription_flooding.algorithm import (
+    SLICE,
+    SYNC_TOPIC,
+    SubscriptionFlooding,
+)
+from isthmus.cooperation.subscription_flooding.neighbor import BATCH_FILTERS, MAX_INBOX, MAX_LEVELS
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.cover_table import MAX_CREDIT
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.cover_table import MAX_CREDIT
 from isthmus.mqtt.packets import PACKET_TYPES, Packet, Publish, Subscribe, Subscription, Unsubscribe
 
 from .network import FakeNetwork

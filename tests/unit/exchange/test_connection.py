@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.connection import Connection, Greeting
-from isthmus.exchange.hello import (
+from isthmus.exchange.link.connection import Connection, Greeting
+from isthmus.exchange.link.hello import (
     NONCE_BYTES,
     Hello,
     LinkRefused,

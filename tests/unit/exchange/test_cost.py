@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from isthmus.exchange import lane, traffic
-from isthmus.exchange.links import LinkSettings
-from isthmus.exchange.message import from_publish
-from isthmus.exchange.relief import MAX_UNSAFE
+from isthmus.exchange.link import lane
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic import traffic
+from isthmus.exchange.traffic.message import from_publish
+from isthmus.exchange.traffic.relief import MAX_UNSAFE
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim import SimFabric

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from isthmus.exchange import injection
-from isthmus.exchange.aversions import MEMORY_S
-from isthmus.exchange.injection import Injection, SessionTerms
-from isthmus.exchange.lane import IN_HAND_BYTES
-from isthmus.exchange.message import Message
+from isthmus.exchange.broker import injection
+from isthmus.exchange.broker.aversions import MEMORY_S
+from isthmus.exchange.broker.injection import Injection, SessionTerms
+from isthmus.exchange.link.lane import IN_HAND_BYTES
+from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import frame_length
 from isthmus.mqtt.packets import ConnAck, Publish

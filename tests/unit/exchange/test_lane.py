@@ -7,7 +7,7 @@ import random
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.lane import (
+from isthmus.exchange.link.lane import (
     IDENTIFIERS,
     MAX_BUSY,
     SPAN,
@@ -15,7 +15,7 @@ from isthmus.exchange.lane import (
     Incoming,
     OutgoingLane,
 )
-from isthmus.exchange.message import Message, from_link
+from isthmus.exchange.traffic.message import Message, from_link
 
 
 def message(number: int) -> Message:

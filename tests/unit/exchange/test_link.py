@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
-from isthmus.exchange.link import MAX_CONTROL_BYTES, Link, LinkStatus
-from isthmus.exchange.message import Message, plain_prefix, plain_to_link, publish_bytes
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, LinkStatus
+from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link, publish_bytes
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.message import (
+from isthmus.exchange.traffic.message import (
     Message,
     from_link,
     from_publish,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
-from isthmus.exchange.message import Message, to_link
-from isthmus.exchange.plain import PlainMessages
-from isthmus.exchange.routes import MAX_TOPICS
+from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.exchange.traffic.plain import PlainMessages
+from isthmus.exchange.traffic.routes import MAX_TOPICS
 
 NEIGHBOR = SessionInfo(1, SessionKind.NEIGHBOR, "n")
 ROUTE = Route((), to_local_broker=True)

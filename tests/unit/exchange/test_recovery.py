@@ -9,9 +9,9 @@ import pytest
 
 from isthmus.cooperation import kept_records
 from isthmus.exchange.host import Host
-from isthmus.exchange.lane import Outgoing
-from isthmus.exchange.message import Message
-from isthmus.exchange.recovery import RECOVERY_S, Awaited, Recovery
+from isthmus.exchange.link.lane import Outgoing
+from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.traffic.recovery import RECOVERY_S, Awaited, Recovery
 
 
 class FakeTimer:

@@ -9,10 +9,11 @@ import pytest
 
 from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
-from isthmus.exchange import retained, retained_sync
-from isthmus.exchange.retained import SLICE, RetainedLimits, RetainedStore
-from isthmus.exchange.retained_sync import CHUNK_BYTES, RetainedSync
-from isthmus.exchange.retained_values import Retained, Version, leaf_of
+from isthmus.exchange.retained import store as retained
+from isthmus.exchange.retained import sync as retained_sync
+from isthmus.exchange.retained.store import SLICE, RetainedLimits, RetainedStore
+from isthmus.exchange.retained.sync import CHUNK_BYTES, RetainedSync
+from isthmus.exchange.retained.values import Retained, Version, leaf_of
 
 NOW = 1_760_000_000_000
 HOUR = 3_600_000

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from isthmus.exchange import retained_broker
 from isthmus.exchange.host import Host
-from isthmus.exchange.message import Message
-from isthmus.exchange.retained import RetainedStore
-from isthmus.exchange.retained_broker import SLICE, BrokerCopies, _Lately
+from isthmus.exchange.retained import broker as retained_broker
+from isthmus.exchange.retained.broker import SLICE, BrokerCopies, _Lately
+from isthmus.exchange.retained.store import RetainedStore
+from isthmus.exchange.traffic.message import Message
 
 
 def test_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.cooperation.api import Route
-from isthmus.exchange.routes import MAX_COMPARISONS, RouteTable
+from isthmus.exchange.traffic.routes import MAX_COMPARISONS, RouteTable
 
 ROUTE = Route()
 

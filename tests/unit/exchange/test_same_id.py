@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from isthmus.exchange.host import Host
-from isthmus.exchange.same_id import FORGET_S, IdConflict
+from isthmus.exchange.link.same_id import FORGET_S, IdConflict
 
 
 class Surroundings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isthmus.exchange import seen
-from isthmus.exchange.seen import BLOCK_NUMBERS, MAX_BLOCKS, SeenMessages, Verdict
+from isthmus.exchange.traffic import seen
+from isthmus.exchange.traffic.seen import BLOCK_NUMBERS, MAX_BLOCKS, SeenMessages, Verdict
 
 NEW, REPEATED, DOUBTFUL = Verdict.NEW, Verdict.REPEATED, Verdict.DOUBTFUL
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
-from isthmus.exchange import topology
-from isthmus.exchange.topology import LinkState, Loop, Reach, TopologyGuard
-from isthmus.exchange.topology_messages import (
+from isthmus.exchange.topology import guard as topology
+from isthmus.exchange.topology.guard import LinkState, Loop, Reach, TopologyGuard
+from isthmus.exchange.topology.messages import (
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
     Announcement,
@@ -23,7 +23,7 @@ from isthmus.exchange.topology_messages import (
     encode_updates,
     parse,
 )
-from isthmus.exchange.topology_view import TopologyView
+from isthmus.exchange.topology.view import TopologyView
 from property.topology_fabric import Fabric
 
 LEARNING, ACTIVE, BLOCKED = LinkState.LEARNING, LinkState.ACTIVE, LinkState.BLOCKED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.mqtt.packets import ConnAck, Connect
 
 RESUMED, NEW = ConnAck(session_present=True), ConnAck(session_present=False)

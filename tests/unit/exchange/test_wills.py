@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError
-from isthmus.exchange.wills import DueWill, Wills
+from isthmus.exchange.client.wills import DueWill, Wills
 from isthmus.mqtt.packets import Connect, Publish, Will
 from isthmus.mqtt.properties import Properties
 

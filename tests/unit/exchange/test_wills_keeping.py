@@ -10,11 +10,11 @@ import pytest
 
 from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError
-from isthmus.exchange import wills_keeping
+from isthmus.exchange.client import wills_keeping
+from isthmus.exchange.client.wills import Wills
+from isthmus.exchange.client.wills_journal import SLICE_BYTES
+from isthmus.exchange.client.wills_keeping import NAME, WillsKeeping
 from isthmus.exchange.host import Host
-from isthmus.exchange.wills import Wills
-from isthmus.exchange.wills_journal import SLICE_BYTES
-from isthmus.exchange.wills_keeping import NAME, WillsKeeping
 from isthmus.mqtt.packets import Connect, Will
 from isthmus.mqtt.properties import Properties
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.config import NodeConfig
-from isthmus.exchange.aversions import Aversions
-from isthmus.exchange.message import Message
+from isthmus.config.files import NodeConfig
+from isthmus.exchange.broker.aversions import Aversions
+from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.exchange.message import Message
+from isthmus.exchange.traffic.message import Message
 from isthmus.node import set_aside
 from isthmus.node.set_aside import SetAside
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.pipeline.class_archive import NewArchive, drop_if_unused, find_archive, reading
-from isthmus.pipeline.java import Java
+from isthmus.pipeline.spark.class_archive import NewArchive, drop_if_unused, find_archive, reading
+from isthmus.pipeline.spark.java import Java
 
 
 @pytest.fixture

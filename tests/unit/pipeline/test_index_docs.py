@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from isthmus.pipeline.partials import REASONS
-from isthmus.pipeline.schema import SCHEMA_VERSION, TABLES
-from isthmus.pipeline.tables import INDEXES
+from isthmus.pipeline.count.partials import REASONS
+from isthmus.pipeline.count.tables import INDEXES
+from isthmus.pipeline.log.schema import SCHEMA_VERSION, TABLES
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 LOG_SCHEMA = (REFERENCE / "log-schema.md").read_text()

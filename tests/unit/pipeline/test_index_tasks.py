@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from generated_logs import Shape, generate, write_log
-from isthmus.pipeline import job_progress
-from isthmus.pipeline.direct import run_tables
-from isthmus.pipeline.indexes import FileTask, _shared_out
-from isthmus.pipeline.job import print_summary
-from isthmus.pipeline.log import LoggedFile
-from isthmus.pipeline.tables import INDEXES
+from isthmus.pipeline.count.direct import run_tables
+from isthmus.pipeline.count.tables import INDEXES
+from isthmus.pipeline.log.reading import LoggedFile
+from isthmus.pipeline.spark import job_progress
+from isthmus.pipeline.spark.indexes import FileTask, _shared_out
+from isthmus.pipeline.spark.job import print_summary
 
 
 def tasks(*rows: int) -> list[FileTask]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import JavaMissing, SparkError
-from isthmus.pipeline import java as module
-from isthmus.pipeline.java import Java, cache_folder, find_java, launcher
+from isthmus.pipeline.spark import java as module
+from isthmus.pipeline.spark.java import Java, cache_folder, find_java, launcher
 
 MakeJava = Callable[..., Path]
 

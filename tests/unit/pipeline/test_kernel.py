@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from generated_logs import GeneratedRun, write_log
-from isthmus.pipeline import histogram
-from isthmus.pipeline.direct import run_tables, summarise
-from isthmus.pipeline.histogram import BLOCK, Distribution, Histograms, tally
-from isthmus.pipeline.published import Numbers
+from isthmus.pipeline.count import histogram
+from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.count.histogram import BLOCK, Distribution, Histograms, tally
+from isthmus.pipeline.count.published import Numbers
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -13,9 +13,9 @@ import pytest
 
 from generated_logs import GeneratedRun, Shape, generate, write_log
 from isthmus.errors import LogError
-from isthmus.pipeline.direct import run_tables, summarise
-from isthmus.pipeline.log import list_runs, parquet_options, read_run, write_table
-from isthmus.pipeline.schema import TABLES, Table, file_path, with_footer
+from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.log.reading import list_runs, parquet_options, read_run, write_table
+from isthmus.pipeline.log.schema import TABLES, Table, file_path, with_footer
 
 SHAPE = Shape(rejected=0.0, renumbered=0.0)
 

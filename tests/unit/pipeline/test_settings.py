@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import SparkError, SparkFailed
-from isthmus.pipeline.settings import Request, memory_bytes, runtime_settings, start_settings
+from isthmus.pipeline.spark.settings import Request, memory_bytes, runtime_settings, start_settings
 
 
 def request(
@@ -111,7 +111,7 @@ def test_the_heap_is_a_quarter_of_small_machines_and_2_gib_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr("isthmus.pipeline.settings._CGROUP_LIMITS", (str(limit), "/nowhere"))
+    monkeypatch.setattr("isthmus.pipeline.spark.settings._CGROUP_LIMITS", (str(limit), "/nowhere"))
     limit.write_text(f"{4 * 2**30}\n")
     assert memory_bytes() == min(4 * 2**30, memory_bytes())
     for limit_mib, heap in ((4096, "1024m"), (1024, "512m")):

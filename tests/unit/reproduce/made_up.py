@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.bench.experiment import Searched
-from isthmus.bench.limit import LimitSearch, Outcome, Trial
-from isthmus.bench.limit_file import LimitFile, find_limit
+from isthmus.bench.limit.file import LimitFile, find_limit
+from isthmus.bench.limit.search import LimitSearch, Outcome, Trial
 from isthmus.bench.report.results import IndexTables
-from isthmus.reproduce.experiments import Experiment
-from isthmus.reproduce.search import Begun, limit_path
+from isthmus.reproduce.ildm.experiments import Experiment
+from isthmus.reproduce.ildm.search import Begun, limit_path
 
 __all__ = ["CAPACITY", "MadeUp", "losses_rows", "summary_row", "usage_rows"]
 

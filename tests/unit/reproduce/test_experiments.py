@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.brokers import broker_class, names
 from isthmus.errors import BrokerMissing, ReproduceError
-from isthmus.reproduce.experiments import MIXED, RELATIVE, choose, experiments, missing_brokers
+from isthmus.reproduce.ildm.experiments import MIXED, RELATIVE, choose, experiments, missing_brokers
 
 
 def test_every_broker_alone_and_every_pattern_with_both_algorithms() -> None:

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import BrokerFailed, LoadFailed, ReproduceError
-from isthmus.reproduce import ildm
-from isthmus.reproduce.experiments import experiments
-from isthmus.reproduce.ildm import Reproduced, Settings, reproduce
-from isthmus.reproduce.ildm_report import write_report
-from isthmus.reproduce.search import begin, limit_path
-from isthmus.reproduce.timing import QUICK
+from isthmus.reproduce.ildm import command as ildm
+from isthmus.reproduce.ildm.command import Reproduced, Settings, reproduce
+from isthmus.reproduce.ildm.experiments import experiments
+from isthmus.reproduce.ildm.report import write_report
+from isthmus.reproduce.ildm.search import begin, limit_path
+from isthmus.reproduce.ildm.timing import QUICK
 from unit.reproduce.made_up import CAPACITY, MadeUp
 
 

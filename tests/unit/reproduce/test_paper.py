@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from isthmus.bench.report.results import Result, result_of
-from isthmus.reproduce.paper import Claim, Range, at_least, compare, noise_of, ratio
+from isthmus.reproduce.ildm.paper import Claim, Range, at_least, compare, noise_of, ratio
 from unit.reproduce.made_up import CAPACITY, summary_row
 
 

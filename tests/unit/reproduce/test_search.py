@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from isthmus.bench import experiment as bench_experiment
-from isthmus.bench.limit_trial import piles_up
-from isthmus.pipeline.direct import RunSummary
-from isthmus.reproduce import search
-from isthmus.reproduce.experiments import Experiment, experiments
-from isthmus.reproduce.search import Begun, begin, search_limit
-from isthmus.reproduce.timing import QUICK
+from isthmus.bench.limit.trial import piles_up
+from isthmus.pipeline.count.direct import RunSummary
+from isthmus.reproduce.ildm import search
+from isthmus.reproduce.ildm.experiments import Experiment, experiments
+from isthmus.reproduce.ildm.search import Begun, begin, search_limit
+from isthmus.reproduce.ildm.timing import QUICK
 from unit.reproduce.made_up import summary_row
 
 ALL = {each.name: each for each in experiments(quick=True)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.reproduce.experiments import choose, experiments
-from isthmus.reproduce.timing import FULL, MESSAGES, QUICK, forecast_s, times_for
+from isthmus.reproduce.ildm.experiments import choose, experiments
+from isthmus.reproduce.ildm.timing import FULL, MESSAGES, QUICK, forecast_s, times_for
 
 ALL = experiments(quick=True)
 

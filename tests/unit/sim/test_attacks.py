@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from isthmus.cooperation import kept_records
-from isthmus.exchange.connection import Connection
-from isthmus.exchange.hello import LinkRefused
-from isthmus.exchange.lane import Outgoing, OutgoingLane
-from isthmus.exchange.link import Link
-from isthmus.exchange.links import Links
-from isthmus.exchange.recovery import Recovery
-from isthmus.exchange.retained import RetainedStore
-from isthmus.exchange.retained_values import Version
-from isthmus.exchange.seen import SeenMessages, Verdict
-from isthmus.exchange.traffic import Traffic
-from isthmus.exchange.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.hello import LinkRefused
+from isthmus.exchange.link.lane import Outgoing, OutgoingLane
+from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.links import Links
+from isthmus.exchange.retained.store import RetainedStore
+from isthmus.exchange.retained.values import Version
+from isthmus.exchange.traffic.recovery import Recovery
+from isthmus.exchange.traffic.seen import SeenMessages, Verdict
+from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.sim import broker
 from isthmus.sim.client_connection import ClientConnection

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
-from isthmus.cooperation.flooding import PublicationFlooding
-from isthmus.cooperation.interest import SubscriptionFlooding
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.cooperation.registry import Alone
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 from isthmus.mqtt.primitives import PacketType
 from isthmus.sim.check import AlgorithmFailed, check_algorithm, check_scenario
 from isthmus.sim.footprint import footprint

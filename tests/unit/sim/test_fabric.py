@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
 from isthmus.sim.client import SimClient
 from isthmus.sim.invariants import Violation, check_inter_subscriptions, check_topology, largest

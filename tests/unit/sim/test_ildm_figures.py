@@ -147,7 +147,7 @@ def test_fig_8_adding_and_removing(dialler: int) -> None:
 
 
 def filters_received(node: SimNode, neighbor: str) -> set[str]:
-    from isthmus.cooperation.interest import SubscriptionFlooding
+    from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 
     algorithm = node.algorithm
     assert isinstance(algorithm, SubscriptionFlooding)

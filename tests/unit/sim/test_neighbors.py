@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.exchange.link import LinkStatus
-from isthmus.exchange.links import LinkSettings
-from isthmus.exchange.topology import MAX_NODES
-from isthmus.exchange.topology_messages import Announcement, LinkEntry, NodeKey, encode_updates
+from isthmus.exchange.link.link import LinkStatus
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.topology.guard import MAX_NODES
+from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from isthmus.exchange.connection import Connection
 from isthmus.exchange.host import Channel
+from isthmus.exchange.link.connection import Connection
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine

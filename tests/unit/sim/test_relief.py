@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from isthmus.exchange.links import LinkSettings
-from isthmus.exchange.relief import MAX_UNSAFE
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.relief import MAX_UNSAFE
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode

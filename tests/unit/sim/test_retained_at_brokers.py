@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.exchange.links import LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim import SimFabric
 from isthmus.sim.invariants import check_retained
 from isthmus.sim.node import SimNode

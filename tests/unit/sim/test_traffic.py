@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from isthmus.exchange.links import LinkSettings
-from isthmus.exchange.message import Message
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.message import Message
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from isthmus.cooperation.api import Port, SessionInfo, SessionKind
-from isthmus.cooperation.interest import SubscriptionFlooding
+from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 from isthmus.mqtt.decoding import decode, decode_connect
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.primitives import PacketType

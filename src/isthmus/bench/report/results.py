@@ -1,6 +1,6 @@
 """What a benchmark found about one system: a row of figures, from the tables of the indexes.
 
-All numbers come from the tables that the job of :mod:`isthmus.pipeline.indexes` computes; a
+All numbers come from the tables that the job of :mod:`isthmus.pipeline.spark.indexes` computes; a
 search only says *which* run is the limit and what kept the next faster one from counting.
 
 The true limit of a system is not below what was measured and, as the next smaller interval of the

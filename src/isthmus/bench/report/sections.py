@@ -1,7 +1,7 @@
 """The parts of a report, each made from results and from the tables of the indexes.
 
 Whoever writes a report chooses among them: :func:`write_report` takes all that say something about
-any benchmark; :mod:`isthmus.reproduce.ildm_report` puts the paper's figures first.
+any benchmark; :mod:`isthmus.reproduce.ildm.report` puts the paper's figures first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from isthmus.bench.limit_file import Measurement
+from isthmus.bench.limit.file import Measurement
 from isthmus.bench.report import plots
 from isthmus.bench.report.page import Section, figure, folded, page, paragraph, table
 from isthmus.bench.report.results import IndexTables, Result, rows_of_run

@@ -1,0 +1,1 @@
+"""The coordinator of load processes, here and on other machines."""

@@ -1,0 +1,238 @@
+"""The end of a measurement: its files checked, what limited it judged, its row written.
+
+The row in `runs` says what was run by whom with which clocks, and comes last: a run that has it is
+whole (:mod:`isthmus.pipeline.log.schema`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from isthmus.bench.coordinator.control import Message, item
+from isthmus.bench.coordinator.run_files import COORDINATOR, count_window
+from isthmus.bench.load.expected import Ending, fan_out
+from isthmus.bench.load.plan import Plan
+from isthmus.bench.load.receiving import OTHER_RUN
+from isthmus.bench.scenario import Scenario
+from isthmus.bench.watch import bottleneck, evidence
+from isthmus.bench.watch.watch import WatchedTables
+from isthmus.errors import LoadFailed
+from isthmus.pipeline.log.reading import LoggedFile, write_table
+from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table
+
+__all__ = ["Measured", "RunRecord", "record_run"]
+
+KEPT_PACE: Final = bottleneck.UNDER_LIMIT
+"""Of what the schedule asked for; less is not the interval that was asked for."""
+VAGUE_NS: Final = 1_000_000
+"""A clock that is not known better than this gets a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the coordinator knows of a run; counts are of t-clients, from start to end."""
+
+    run: str
+    offered: int
+    """What the schedule asked publishers to send."""
+    sent: int
+    expected: int
+    """Deliveries that follow from what was sent."""
+    received: int
+    kept_pace: bool
+    """Whether publishers sent what the schedule asked for, all but a hundredth."""
+    limit_ratio: float | None
+    """Definition 1 within the window; None where nothing was sent."""
+    ending: Ending
+    leftovers: int
+    """Messages of earlier runs that still arrived."""
+    lost_clients: int
+    """Clients that were cut off; a session with such cannot measure again."""
+    limited_by: str
+    notes: tuple[str, ...]
+    headroom: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By load process, as it says of itself."""
+
+    @property
+    def in_words(self) -> str:
+        """For a line of its own."""
+        lost = self.expected - self.received
+        missing = f", {lost:,} missing" if lost > 0 else ""
+        return (
+            f"sent {self.sent:,} of {self.offered:,}, received {self.received:,} of "
+            f"{self.expected:,}{missing}; limited by {self.limited_by}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that a measurement left behind."""
+
+    run: str
+    scenario: Scenario
+    """As it was measured."""
+    plan: Plan
+    labels: Mapping[str, str]
+    start_ns: int
+    ended_ns: int
+    clocks: Sequence[Mapping[str, Any]]
+    """As in `runs`, of the load processes."""
+    files: tuple[LoggedFile, ...]
+    """Those that the load processes wrote."""
+    answers: Mapping[str, Message]
+    """``measured`` of each load process, by writer."""
+    ending: Ending
+    most_held: int
+    drain_s: float
+    watched: WatchedTables | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """What counts, on the coordinator's clock."""
+        times = self.scenario.scenario
+        return (
+            self.start_ns + round(times.trim_s * 1e9),
+            self.start_ns + round((times.duration_s - times.trim_s) * 1e9),
+        )
+
+
+def record_run(log: Path, measured: Measured) -> RunRecord:
+    """Check the files, judge, and write the coordinator's own tables, `runs` last."""
+    files = measured.files + _write_watched(log, measured)
+    counts = _counts(log, measured, files)
+    verdict = bottleneck.judge(
+        evidence.gather(
+            measured.watched,
+            *measured.window_ns,
+            duration_s=measured.scenario.scenario.duration_s,
+            counts=counts,
+            headroom=_headroom(measured),
+            tcp=[
+                entry
+                for writer, answer in measured.answers.items()
+                for entry in item(answer, "tcp", list, writer)
+            ],
+            subscribers=[c.name for c in measured.plan.clients if c.role == "subscriber"],
+        )
+    )
+    notes = (*_notes(measured, counts), *verdict.notes)
+    row = _row(measured, files) | {"limited_by": verdict.limited_by, "notes": list(notes)}
+    write_table(log, "runs", measured.run, COORDINATOR, [row])
+    return RunRecord(
+        run=measured.run,
+        offered=counts.offered,
+        sent=counts.sent,
+        expected=counts.expected,
+        received=counts.received,
+        kept_pace=counts.sent >= KEPT_PACE * counts.offered,
+        limit_ratio=counts.limit_ratio,
+        ending=measured.ending,
+        leftovers=sum(s["rows"] for s in row["strays"] if s["reason"] == OTHER_RUN),
+        lost_clients=sum(len(answer["notes"]) for answer in measured.answers.values()),
+        limited_by=verdict.limited_by,
+        notes=notes,
+        headroom=_headroom(measured),
+    )
+
+
+def _write_watched(log: Path, measured: Measured) -> tuple[LoggedFile, ...]:
+    if measured.watched is None:
+        return ()
+    tables: dict[Table, Any] = {
+        "links": measured.watched.links,
+        "resources": measured.watched.resources,
+    }
+    return tuple(
+        LoggedFile(
+            table, COORDINATOR, write_table(log, table, measured.run, COORDINATOR, rows.to_pylist())
+        )
+        for table, rows in tables.items()
+    )
+
+
+def _counts(log: Path, measured: Measured, files: Sequence[LoggedFile]) -> evidence.Counts:
+    t_writers = {client.writer for client in measured.plan.clients if client.kind == "t"}
+    offsets_ns = {
+        clock["writer"]: clock["offset_ns"]
+        for clock in measured.clocks
+        if clock["writer"] in t_writers
+    }
+    within = count_window(log, measured.run, files, offsets_ns, measured.window_ns)
+    should = within.sent * measured.scenario.sp_ratio
+    answers = [(w, a) for w, a in measured.answers.items() if w in t_writers]
+    fans = fan_out(measured.plan, "t")
+    return evidence.Counts(
+        offered=sum(item(answer, "offered", int, writer) for writer, answer in answers),
+        sent=sum(item(answer, "sent", int, writer) for writer, answer in answers),
+        expected=sum(_expected(writer, answer, fans) for writer, answer in answers),
+        received=sum(item(answer, "received", int, writer) for writer, answer in answers),
+        held=measured.most_held,
+        limit_ratio=within.received / should if should else None,
+    )
+
+
+def _expected(writer: str, answer: Message, fans: Sequence[int]) -> int:
+    by_topic = item(answer, "sent_by_topic", list, writer)
+    if len(by_topic) != len(fans):
+        raise LoadFailed(writer, f"said sent_by_topic={by_topic!r} of {len(fans)} topics")
+    return sum(sent * fan for sent, fan in zip(by_topic, fans, strict=True))
+
+
+def _headroom(measured: Measured) -> dict[str, dict[str, float]]:
+    return {
+        writer: item(answer, "headroom", dict, writer)
+        for writer, answer in measured.answers.items()
+    }
+
+
+def _notes(measured: Measured, counts: evidence.Counts) -> list[str]:
+    notes = [*measured.notes]
+    notes += [
+        str(note)
+        for writer, answer in measured.answers.items()
+        for note in item(answer, "notes", list, writer)
+    ]
+    if measured.ending == "drained" and counts.received < counts.expected:
+        missing = counts.expected - counts.received
+        notes.append(
+            f"messages were still arriving {measured.drain_s:g} s after the last was sent; "
+            f"{missing} had not"
+        )
+    notes.extend(
+        f"the clock of {clock['writer']} ({clock['machine']}) is known to ±"
+        f"{clock['error_ns'] / 1e6:.1f} ms only"
+        for clock in measured.clocks
+        if clock["error_ns"] > VAGUE_NS
+    )
+    return notes
+
+
+def _row(measured: Measured, files: Sequence[LoggedFile]) -> dict[str, Any]:
+    scenario, (window_start_ns, window_end_ns) = measured.scenario, measured.window_ns
+    ours = {"writer": COORDINATOR, "machine": platform.node(), "offset_ns": 0, "error_ns": 0}
+    return {
+        "run": measured.run,
+        "schema_version": SCHEMA_VERSION,
+        "scenario": scenario.name,
+        "scenario_json": scenario.model_dump_json(),
+        "labels": list(measured.labels.items()),
+        "started_ns": measured.start_ns,
+        "ended_ns": measured.ended_ns,
+        "window_start_ns": window_start_ns,
+        "window_end_ns": window_end_ns,
+        "interval_ns": scenario.load.interval_ns,
+        "topics": list(measured.plan.topics),
+        "clients": [asdict(client) for client in measured.plan.clients],
+        "clocks": [*measured.clocks, ours],
+        "files": [asdict(file) for file in files],
+        "strays": [
+            {"writer": writer, "reason": stray["reason"], "rows": stray["rows"]}
+            for writer, answer in measured.answers.items()
+            for stray in item(answer, "strays", list, writer)
+        ],
+    }

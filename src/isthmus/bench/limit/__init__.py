@@ -1,0 +1,1 @@
+"""The search for the limit (Definition 1)."""

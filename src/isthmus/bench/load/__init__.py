@@ -1,0 +1,1 @@
+"""Load processes: the clients they play, what they send, receive and record."""

@@ -1,0 +1,1 @@
+"""Servers on one machine: quotas, namespaces and shaped networks."""

@@ -1,0 +1,124 @@
+"""The counters of a load process's own connections, in the `links` table and at the end of a run.
+
+Once a second, of at most `AT_ONCE` connections, so that 10,000 clients do not stop the process: a
+connection of a larger crowd is looked at in turn.  The counters are the kernel's `TCP_INFO`
+(:mod:`isthmus.bench.watch.tcp_info`), and messages sent and received since the client connected.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from isthmus.bench.load.plan import Client
+from isthmus.bench.watch import tcp_info
+from isthmus.bench.watch.tcp_info import TcpInfo
+from isthmus.pipeline.log.schema import LINKS
+
+__all__ = ["LinkSamples", "Sampled"]
+
+AT_ONCE: Final = 500
+GROUP_ROWS: Final = 1 << 14
+
+_REPORTED: Final = (
+    "retransmits",
+    "duplicate_retransmits",
+    "segments_out",
+    "rwnd_limited_us",
+    "sndbuf_limited_us",
+    "busy_us",
+    "bytes_sent",
+    "bytes_received",
+)
+
+
+class Sampled(Protocol):
+    """A client's connection; its socket is None when it is lost."""
+
+    client: Client
+    sock: socket.socket | None
+
+    def messages(self) -> tuple[int, int]:
+        """Sent and received since it connected."""
+
+
+class LinkSamples:
+    """Of one run, which begins now; `write` takes the rows of the table."""
+
+    def __init__(
+        self,
+        connections: Sequence[Sampled],
+        write: Callable[[dict[str, list[Any]]], None],
+    ) -> None:
+        self._connections = tuple(connections)
+        self._write = write
+        self._next = 0
+        self._columns: dict[str, list[Any]] = {name: [] for name in LINKS.names}
+        self._first = [self._read(connection) for connection in connections]
+        self._last = list(self._first)
+        self._window_bytes: list[int | None] = [None] * len(connections)
+
+    def sample(self, t_ns: int) -> None:
+        """Look at the connections whose turn it is."""
+        count = len(self._connections)
+        for _ in range(min(AT_ONCE, count)):
+            number = self._next
+            self._next = (number + 1) % count
+            info = self._look(number)
+            if info is not None:
+                self._row(t_ns, self._connections[number], info)
+        if len(self._columns["t_ns"]) >= GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand the rows on."""
+        if self._columns["t_ns"]:
+            self._write(self._columns)
+            self._columns = {name: [] for name in LINKS.names}
+
+    def growth(self) -> list[dict[str, Any]]:
+        """What each connection's counters grew by during the run, as far as it is known."""
+        found: list[dict[str, Any]] = []
+        for number, connection in enumerate(self._connections):
+            self._look(number)
+            first, last = self._first[number], self._last[number]
+            client = connection.client
+            entry: dict[str, Any] = {"peer": client.name, "node": client.node}
+            grown = None if first is None or last is None else last.since(first)
+            entry |= {name: getattr(grown, name, None) for name in _REPORTED}
+            entry["receive_window_min_bytes"] = self._window_bytes[number]
+            found.append(entry)
+        return found
+
+    def _look(self, number: int) -> TcpInfo | None:
+        info = self._read(self._connections[number])
+        if info is not None:
+            self._last[number] = info
+            seen, now = self._window_bytes[number], info.receive_window_bytes
+            if now is not None:
+                self._window_bytes[number] = now if seen is None else min(seen, now)
+        return info
+
+    @staticmethod
+    def _read(connection: Sampled) -> TcpInfo | None:
+        return None if connection.sock is None else tcp_info.read(connection.sock)
+
+    def _row(self, t_ns: int, connection: Sampled, info: TcpInfo) -> None:
+        messages_out, messages_in = connection.messages()
+        row = {
+            "t_ns": t_ns,
+            "kind": "client",
+            "node": connection.client.node,
+            "peer": connection.client.name,
+            "messages_out": messages_out,
+            "messages_in": messages_in,
+            "bytes_out": info.bytes_sent,
+            "bytes_in": info.bytes_received,
+            "retransmits": info.retransmits,
+            "rwnd_limited_us": info.rwnd_limited_us,
+            "sndbuf_limited_us": info.sndbuf_limited_us,
+            "busy_us": info.busy_us,
+        }
+        for name, values in self._columns.items():
+            values.append(row[name])

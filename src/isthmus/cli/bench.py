@@ -1,0 +1,287 @@
+"""``isthmus bench …`` and ``isthmus reproduce …``; what they do is in the modules they call."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.bench.experiment import Machines
+    from isthmus.bench.scenario import Scenario
+    from isthmus.config.addresses import Address
+
+__all__ = ["bench", "reproduce"]
+
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Load brokers and fabrics, compute the indexes by Spark, find the limit.",
+    epilog=(
+        "Needs `pip install 'isthmus\\[bench]'`; Spark needs a Java, 'isthmus\\[java]' brings one."
+    ),
+)
+reproduce = typer.Typer(no_args_is_help=True, help="Run a paper's experiments and compare.")
+
+NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib")
+
+
+@bench.callback()
+@reproduce.callback()
+def needs_extra() -> None:
+    """Say what to install rather than which import failed."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise IsthmusError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; "
+            "pip install 'isthmus[bench]'"
+        )
+
+
+ScenarioFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO", help="A scenario's file, or the name of one that ships: single, A-D."
+    ),
+]
+Broker = Annotated[
+    str | None, typer.Option(metavar="KIND", help="This broker at every server instead.")
+]
+Algorithm = Annotated[
+    str | None, typer.Option(metavar="NAME", help="This cooperation algorithm instead.")
+]
+Duration = Annotated[
+    float | None,
+    typer.Option("--duration", metavar="SECONDS", min=0.5, help="Load for so long instead."),
+]
+Trim = Annotated[
+    float | None,
+    typer.Option("--trim", metavar="SECONDS", min=0, help="Cut so much at each end instead."),
+]
+Writers = Annotated[
+    int, typer.Option(min=1, max=64, help="Load processes for t-clients, at each machine.")
+]
+Agents = Annotated[
+    list[str] | None,
+    typer.Option("--agent", metavar="HOST:PORT", help="A machine that shares the load; repeat it."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What agents and coordinator both know."),
+]
+
+
+@bench.command()
+def scenarios() -> None:
+    """The scenarios that ship with Isthmus, and where their files are."""
+    from isthmus.bench.scenario import load_scenario, shipped
+
+    for name, file in shipped().items():
+        typer.echo(f"{name:8}{load_scenario(file).scenario.description:42}{file}")
+
+
+@bench.command("run")
+def run_command(
+    scenario: ScenarioFile,
+    *,
+    log: Annotated[Path, typer.Option(metavar="DIR", help="The log; runs are added to it.")] = Path(
+        "bench-log"
+    ),
+    run: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this run; default: scenario and time.")
+    ] = None,
+    interval_ms: Annotated[
+        float | None, typer.Option(min=0.001, help="Of every t-client that publishes, instead.")
+    ] = None,
+    broker: Broker = None,
+    algorithm: Algorithm = None,
+    duration_s: Duration = None,
+    trim_s: Trim = None,
+    writers: Writers = 2,
+    agents: Agents = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Start what a scenario asks for, load it once, record every message."""
+    from isthmus.bench.experiment import one_run
+
+    wanted = _scenario(
+        scenario,
+        broker=broker,
+        algorithm=algorithm,
+        duration_s=duration_s,
+        trim_s=trim_s,
+        interval_ms=interval_ms,
+    )
+    raise typer.Exit(
+        one_run(
+            wanted,
+            log,
+            run or f"{wanted.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}",
+            _machines(writers, agents, token_file),
+        )
+    )
+
+
+@bench.command()
+def index(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="What `isthmus bench run` wrote.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the tables go (LOG/indexes).")
+    ] = None,
+    runs: Annotated[
+        list[str] | None, typer.Option("--run", metavar="NAME", help="Only this run; repeat it.")
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="local[*] or spark://HOST:PORT.")
+    ] = "local[*]",
+    connect: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark Connect instead: sc://HOST:PORT.")
+    ] = None,
+) -> None:
+    """Throughput, latency, loss, order, CPU and memory of every run in a log, by Spark."""
+    from isthmus.pipeline.spark.job import run_job
+
+    run_job(log, out or log / "indexes", master=master, connect=connect, runs=runs)
+
+
+@bench.command()
+def limit(
+    scenario: ScenarioFile,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Measurements and log; a search in it goes on (limit-SCENARIO)."
+        ),
+    ] = None,
+    first_interval_ms: Annotated[
+        float | None, typer.Option(min=0.001, help="Begin here (the scenario's own).")
+    ] = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Bisect instead of measuring all 20 intervals.")
+    ] = False,
+    guided: Annotated[
+        bool, typer.Option("--guided", help="Go where the last measurement points: fewer still.")
+    ] = False,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=15, help="Judge an interval by the majority of so many.")
+    ] = 1,
+    coarse_s: Annotated[
+        float | None, typer.Option("--coarse", min=0.5, help="Seconds per measurement in step 1.")
+    ] = None,
+    broker: Broker = None,
+    algorithm: Algorithm = None,
+    duration_s: Duration = None,
+    trim_s: Trim = None,
+    writers: Writers = 2,
+    agents: Agents = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Find the highest load that the brokers carry for good, within 5 % (ILDM 5.3)."""
+    from isthmus.bench.experiment import search_limit
+
+    wanted = _scenario(
+        scenario,
+        broker=broker,
+        algorithm=algorithm,
+        duration_s=duration_s,
+        trim_s=trim_s,
+        interval_ms=first_interval_ms,
+    )
+    raise typer.Exit(
+        search_limit(
+            wanted,
+            out or Path(f"limit-{wanted.name}"),
+            bisect=bisect,
+            guided=guided,
+            repeats=repeats,
+            coarse_s=coarse_s,
+            machines=_machines(writers, agents, token_file),
+        )
+    )
+
+
+@bench.command()
+def agent(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the coordinator connects.")
+    ] = "127.0.0.1:7900",
+    token_file: Annotated[
+        Path, typer.Option(metavar="FILE", help="What agents and coordinator both know.")
+    ] = Path("bench.token"),
+) -> None:
+    """Share the load of a coordinator on another machine, until Ctrl-C."""
+    from isthmus.bench.coordinator.agent import serve
+
+    raise typer.Exit(serve(_addresses([listen])[0], token_file))
+
+
+@reproduce.command()
+def ildm(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Short measurements: under 10 minutes on 2 cores.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Report, figures and logs; an earlier one goes on.")
+    ] = Path("reproduce-ildm"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this experiment, like C-sf; repeat it."),
+    ] = None,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Measure all 20 intervals of step 3, as in the paper.")
+    ] = False,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the figures and tables there as SVG and Markdown."),
+    ] = None,
+) -> None:
+    """ILDM (2019) section 6: single brokers, patterns A-D with PF and SF, mixed brokers."""
+    from isthmus.reproduce.ildm.command import run_ildm
+
+    raise typer.Exit(run_ildm(out, quick=quick, only=only or (), grid=grid, docs=docs))
+
+
+def _scenario(
+    name: str,
+    *,
+    broker: str | None,
+    algorithm: str | None,
+    duration_s: float | None,
+    trim_s: float | None,
+    interval_ms: float | None,
+) -> Scenario:
+    from isthmus.bench.scenario import load_scenario
+
+    try:
+        return load_scenario(name).changed(
+            broker=broker,
+            algorithm=algorithm,
+            duration_s=duration_s,
+            trim_s=trim_s,
+            interval_ns=None if interval_ms is None else round(interval_ms * 1e6),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _machines(writers: int, agents: list[str] | None, token_file: Path | None) -> Machines:
+    from isthmus.bench.coordinator.agent_hello import read_token
+    from isthmus.bench.experiment import Machines
+
+    token = None if token_file is None else read_token(token_file)
+    return Machines(writers, tuple(_addresses(agents)), token)
+
+
+def _addresses(given: list[str] | None) -> list[Address]:
+    from isthmus.config.addresses import Address
+
+    try:
+        return [Address.parse(text) for text in given or ()]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

@@ -1,0 +1,256 @@
+"""The commands of ``isthmus``, one function each; what they do is in the modules they call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus import __version__
+from isthmus.cli.bench import bench, reproduce
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from isthmus.config.addresses import Address
+    from isthmus.config.files import Cooperation
+
+__all__ = ["app"]
+
+DEFAULT_ADMIN = "127.0.0.1:9883"
+
+app = typer.Typer(
+    name="isthmus",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Joins MQTT brokers of any make into one fabric.\n\n"
+        "A node stands between clients and a broker that is left as it is. "
+        "Try it: `isthmus up` shows three linked nodes, their brokers, sensors and subscribers "
+        "on this machine."
+    ),
+    epilog="Exit codes: 0 as asked; 1 a failure while running; 2 wrong configuration or usage.",
+)
+
+peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbours.")
+app.add_typer(peers, name="peers")
+app.add_typer(bench, name="bench")
+app.add_typer(reproduce, name="reproduce")
+
+NodeFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="NODE.toml", help="Ask the node that runs with this file."),
+]
+Admin = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help=f"The node's admin address [{DEFAULT_ADMIN}]."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The raw answer, as JSON.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"isthmus {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit."),
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+@app.command()
+def node(
+    file: Annotated[Path, typer.Argument(metavar="NODE.toml", help="The node's file.")],
+) -> None:
+    """Run one node until SIGTERM or Ctrl-C."""
+    from isthmus.cli.main import run_node
+
+    raise typer.Exit(run_node(file))
+
+
+@app.command()
+def up(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FABRIC.toml", help="The fabric's file; none: the demo."),
+    ] = None,
+    for_s: Annotated[
+        float | None,
+        typer.Option("--for", metavar="SECONDS", min=0.1, help="End by itself after this time."),
+    ] = None,
+) -> None:
+    """Start nodes and brokers on this machine; with no file, the demo with live sensors."""
+    if file is None:
+        from isthmus.demo.run import run_demo
+
+        raise typer.Exit(run_demo(for_s))
+    from isthmus.config.files import load_fabric_config
+    from isthmus.fabric.processes import run_fabric
+
+    raise typer.Exit(run_fabric(load_fabric_config(file), for_s))
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml", help="A node's, fabric's or scenario's file.")
+    ],
+) -> None:
+    """Say what is wrong in a file and where; if nothing, print the values in effect."""
+    from isthmus.config.files import (
+        is_fabric_file,
+        is_scenario_file,
+        load_fabric_config,
+        load_node_config,
+    )
+    from isthmus.fabric.links import notes
+
+    if is_scenario_file(file):
+        from isthmus.bench.scenario import load_scenario
+
+        scenario = load_scenario(file)
+        typer.echo(f"ok: {file} is the scenario {scenario.name!r}\n")
+        _print_values(scenario)
+    elif is_fabric_file(file):
+        fabric = load_fabric_config(file)
+        _check_algorithm(file, fabric.cooperation)
+        typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")
+        for note in notes(fabric):
+            typer.echo(f"note: {note}")
+        typer.echo()
+        _print_values(fabric)
+    else:
+        config = load_node_config(file)
+        _check_algorithm(file, config.cooperation)
+        typer.echo(f"ok: {file} is the node {config.node.id!r}\n")
+        _print_values(config)
+
+
+def _check_algorithm(file: Path, cooperation: Cooperation) -> None:
+    """The algorithm's own keys, which the file's model does not know."""
+    from isthmus.config.files import located, option_error
+    from isthmus.cooperation.registry import check_options
+
+    try:
+        check_options(cooperation.algorithm, cooperation.options)
+    except ValueError as error:
+        raise located(option_error(error), file) from None
+
+
+@app.command()
+def status(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) -> None:
+    """What a running node sees: listeners, broker, sessions, links, counters."""
+    from isthmus.fabric.admin_client import fetch_status
+
+    answer = fetch_status(_admin_address(file, admin))
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    from isthmus.cli.status_view import status_tables
+
+    status_tables(answer)
+
+
+@peers.command("list")
+def peers_list(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) -> None:
+    """Its neighbours: in which state and why, and what to cut where they form a ring."""
+    from isthmus.fabric.admin_client import fetch_peers
+
+    answer = fetch_peers(_admin_address(file, admin))
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    from rich.console import Console
+
+    from isthmus.fabric.view import peers_table
+
+    peers_table(answer, Console())
+
+
+@peers.command("add")
+def peers_add(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="The other node's listen.link, HOST:PORT.")
+    ],
+    file: NodeFile = None,
+    admin: Admin = None,
+    *,
+    sessions: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Connections to it [the node's link.sessions]")
+    ] = None,
+    qos: Annotated[
+        int | None, typer.Option(min=0, max=2, help="QoS of the link [the node's link.qos]")
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for the link.")
+    ] = 5.0,
+) -> None:
+    """Link it to one more node, until it is removed or restarted (then its file counts)."""
+    from isthmus.fabric.admin_client import add_peer, watch_peer
+
+    where = _admin_address(file, admin)
+    add_peer(where, address, sessions, qos)
+    row, answer = watch_peer(where, address, wait_s)
+    from isthmus.fabric.view import ring_lines, state_line
+
+    typer.echo(state_line(row) if row else f"{address} was removed meanwhile")
+    for line in ring_lines(answer):
+        typer.echo(line)
+    if row is not None and row["state"] in ("dialling", "down"):
+        typer.echo("The node keeps trying; `isthmus peers list` tells how it stands.")
+
+
+@peers.command("remove")
+def peers_remove(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The neighbour's id, or the address it has here.")
+    ],
+    file: NodeFile = None,
+    admin: Admin = None,
+) -> None:
+    """Cut the link to a neighbour; it is refused until it is added again."""
+    from isthmus.fabric.admin_client import remove_peer
+
+    remove_peer(_admin_address(file, admin), name)
+    typer.echo(f"{name} is no longer a neighbour")
+
+
+def _admin_address(file: Path | None, admin: str | None) -> Address:
+    from isthmus.config.addresses import Address
+
+    if file is not None and admin is not None:
+        raise typer.BadParameter("give a file or --admin, not both")
+    if file is None:
+        try:
+            return Address.parse(admin or DEFAULT_ADMIN)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--admin") from None
+    from isthmus.config.files import load_node_config
+
+    address = load_node_config(file).listen.admin
+    if address is None or address.port == 0:
+        problem = "is not set" if address is None else "lets the system choose the port"
+        raise typer.BadParameter(f"[listen] admin in {file} {problem}; use --admin HOST:PORT")
+    return address
+
+
+def _print_values(config: BaseModel) -> None:
+    for key, value in _flat(config.model_dump(mode="json"), ""):
+        typer.echo(f"{key} = {'(not set)' if value is None else json.dumps(value)}")
+
+
+def _flat(value: object, key: str) -> list[tuple[str, object]]:
+    if isinstance(value, dict):
+        return [pair for name, v in value.items() for pair in _flat(v, f"{key}.{name}".lstrip("."))]
+    if isinstance(value, list):
+        return [pair for index, v in enumerate(value) for pair in _flat(v, f"{key}[{index}]")]
+    return [(key, value)]

@@ -1,0 +1,334 @@
+"""The mistakes that lie between the keys of a file.
+
+The two ``…_contradictions`` look at the raw tables, whose values may be of any type, and pass over
+what the fields themselves already report.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from isthmus.config.addresses import Address, BrokerUrl
+from isthmus.config.fields import is_loopback
+from isthmus.config.files import PROTECT, Limits, Listen
+from isthmus.config.mistakes import Loc, dotted, unknown_key
+
+__all__ = ["fabric_contradictions", "node_contradictions"]
+
+BELIEVED = "whoever answers there, or is in between, would be believed"
+
+
+def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        value = data.get(key)
+        data = value if isinstance(value, Mapping) else {}
+    return data
+
+
+def _parsed(value: object) -> Address | None:
+    try:
+        return value if isinstance(value, Address) else Address.parse(str(value))
+    except ValueError:
+        return None  # already reported by the field itself
+
+
+def _same_address(places: list[tuple[Loc, object]]) -> Iterator[tuple[Loc, str]]:
+    seen: dict[Address, Loc] = {}
+    for loc, value in places:
+        address = _parsed(value)
+        if address is None or address.port == 0:
+            continue
+        if address in seen:
+            first = dotted(seen[address])
+            yield loc, f"{address} is already taken by {first}; give each its own port"
+        seen.setdefault(address, loc)
+
+
+def _pending_too_small(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    limits = _table(data, "limits")
+    packet = limits.get("packet_bytes", Limits().packet_bytes)
+    of_all = limits.get("pending_bytes", Limits().pending_bytes)
+    of_address = limits.get("pending_bytes_per_address", packet)  # if not set, it is enough
+    for name, pending in (("pending_bytes", of_all), ("pending_bytes_per_address", of_address)):
+        if isinstance(packet, int) and isinstance(pending, int) and pending < packet:
+            yield (
+                ("limits", name if name in limits else "packet_bytes"),
+                f"{name} ({pending}) is smaller than packet_bytes ({packet}), so the longest "
+                f"packet could never be received; set {name} to {packet} or more",
+            )
+
+
+def _half_pair(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if one in section and other not in section:
+            yield (*loc, other), f"is required because {dotted((*loc, one))} is set"
+
+
+def _not_both(
+    section: Mapping[str, Any], loc: Loc, one: str, other: str
+) -> Iterator[tuple[Loc, str]]:
+    if one in section and other in section:
+        yield (*loc, other), f"says what {dotted((*loc, one))} says already; remove one of the two"
+
+
+def node_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Everything that two keys of a node's file say against each other."""
+    listen, tls = _table(data, "listen"), _table(data, "tls")
+    secure = [f"listen.{name}" for name in ("mqtts", "wss") if name in listen]
+    if secure and "cert" not in tls and "key" not in tls:
+        verb = "is" if len(secure) == 1 else "are"
+        why = f"is required because {' and '.join(secure)} {verb} set; for example"
+        yield ("tls", "cert"), f'{why} cert = "node.crt"'
+        yield ("tls", "key"), f'{why} key = "node.key"'
+    yield from _half_pair(tls, ("tls",))
+    if tls.get("require_client_cert") is True and "client_ca" not in tls:
+        yield (
+            ("tls", "client_ca"),
+            "is required because tls.require_client_cert is true; name the PEM file of the "
+            "authorities whose client certificates are accepted",
+        )
+    yield from _broker_contradictions(data)
+    yield from _link_contradictions(data, [(("listen", "link"), listen.get("link"))])
+    yield from _peer_contradictions(data)
+    if "admin_hosts" in listen and "admin" not in listen:
+        yield ("listen", "admin_hosts"), "has no effect without listen.admin; set it or remove this"
+    places = [(("listen", name), value) for name, value in listen.items() if name != "admin_hosts"]
+    default = Listen().mqtt
+    if "mqtt" not in listen and default is not None:
+        places.insert(0, (("listen", "mqtt"), default))
+    yield from _same_address([*places])
+    yield from _pending_too_small(data)
+
+
+def _broker_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    broker = _table(data, "broker")
+    broker_tls = _table(broker, "tls")
+    yield from _half_pair(broker_tls, ("broker", "tls"))
+    yield from _login_contradictions(broker, ("broker",))
+    try:
+        url = BrokerUrl.parse(str(broker.get("url")))
+    except ValueError:
+        return
+    if broker_tls and url.scheme != "mqtts":
+        yield (
+            ("broker", "tls"),
+            f"has no effect with {url}; write mqtts://… in broker.url or remove the table",
+        )
+    if "username" in broker and url.scheme == "embedded":
+        yield (
+            ("broker", "username"),
+            f'has no effect with url = "{url}": the embedded broker asks nobody; remove it',
+        )
+    for name, value in {"mqtt": Listen().mqtt, **_table(data, "listen")}.items():
+        if url.scheme != "embedded" and _parsed(value) == Address(url.host, url.port):
+            yield (
+                ("broker", "url"),
+                f"{url} is this node's own listen.{name}; give the broker and the node "
+                "different ports",
+            )
+
+
+def _login_contradictions(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
+    yield from _not_both(section, loc, "password", "password_file")
+    for name in ("password", "password_file"):
+        if name in section and "username" not in section:
+            # [MQTT-3.1.2-22]: no password without a user name.
+            yield (*loc, "username"), f"is required because {dotted((*loc, name))} is set"
+            return
+
+
+def _link_contradictions(
+    data: Mapping[str, Any], listeners: list[tuple[Loc, object]]
+) -> Iterator[tuple[Loc, str]]:
+    """``[link]`` and ``[cooperation]``, which nodes' and fabrics' files have alike."""
+    link = _table(data, "link")
+    tls = _table(link, "tls")
+    yield from _not_both(link, ("link",), "secret", "secret_file")
+    files = [name for name in ("cert", "key", "ca") if name in tls]
+    for name in ("cert", "key", "ca"):
+        if files and name not in files:
+            yield (
+                ("link", "tls", name),
+                f"is required because link.tls.{files[0]} is set: both ends of a link show a "
+                "certificate and check the other's",
+            )
+    if not _is_protected(data):
+        for loc, value in listeners:
+            address = _parsed(value) if value is not None else None
+            if address is not None and not is_loopback(address.host):
+                yield (
+                    loc,
+                    _unprotected(address, "whoever reaches it could link to this node or listen"),
+                )
+    cooperation = _table(data, "cooperation")
+    if "algorithm" not in cooperation:
+        for name in difflib.get_close_matches("algorithm", cooperation, 1):
+            yield ("cooperation", name), unknown_key(name, ["algorithm"])
+
+
+def _is_protected(data: Mapping[str, Any]) -> bool:
+    """Whether nobody between two machines can read or change what nodes say to each other."""
+    link = _table(data, "link")
+    has_secret = bool({"secret", "secret_file"} & link.keys())
+    return bool(_table(link, "tls")) or (has_secret and link.get("private_network") is True)
+
+
+def _unprotected(address: Address, danger: str) -> str:
+    return f"{address} is not on this machine alone, and {danger}; {PROTECT}"
+
+
+def _peer_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    own = {
+        name: _parsed(value)
+        for name, value in {"mqtt": Listen().mqtt, **_table(data, "listen")}.items()
+    }
+    broker = _broker_address(data)
+    first: dict[Address, int] = {}
+    for index, address in _peer_addresses(data):
+        loc: Loc = ("peer", index, "address")
+        listener = next((name for name, at in own.items() if at == address), None)
+        if listener == "link":
+            yield loc, f"{address} is this node's own listen.link; name another node's"
+        elif listener is not None:
+            yield loc, f"{address} is this node's own listen.{listener}, not another node"
+        elif address == broker:
+            yield (
+                loc,
+                f"{address} is the broker of this node; a peer is another node, by the address "
+                "of its [listen] link",
+            )
+        elif address in first:
+            yield loc, f"{address} is already peer[{first[address]}]; remove one of the two"
+        elif not is_loopback(address.host) and not _is_protected(data):
+            yield loc, _unprotected(address, BELIEVED)
+        first.setdefault(address, index)
+    yield from _alone_with_peers(data, ("cooperation", "algorithm"), bool(first))
+
+
+def _alone_with_peers(
+    data: Mapping[str, Any], loc: Loc, has_peers: bool
+) -> Iterator[tuple[Loc, str]]:
+    if has_peers and _table(data, "cooperation").get("algorithm") == "none":
+        yield (
+            loc,
+            '"none" passes no message to a peer, but there are peers; write "sf" (messages go '
+            'where somebody listens) or "pf" (everywhere), or remove the peers',
+        )
+
+
+def _peer_addresses(data: Mapping[str, Any]) -> Iterator[tuple[int, Address]]:
+    tables = data.get("peer")
+    for index, table in enumerate(tables if isinstance(tables, list) else []):
+        if isinstance(table, Mapping) and (address := _parsed(table.get("address"))) is not None:
+            yield index, address
+
+
+def _broker_address(data: Mapping[str, Any]) -> Address | None:
+    try:
+        url = BrokerUrl.parse(str(_table(data, "broker").get("url")))
+    except ValueError:
+        return None
+    return Address(url.host, url.port)
+
+
+def fabric_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Everything that two keys of a fabric's file say against each other."""
+    tables = data.get("node")
+    if tables == []:
+        yield ("node",), "a fabric has at least one node; begin each with [[node]]"
+    nodes = [
+        (index, table)
+        for index, table in enumerate(tables if isinstance(tables, list) else [])
+        if isinstance(table, Mapping)
+    ]
+    yield from _same_ids(nodes)
+    for index, table in nodes:
+        yield from _fabric_login(index, table)
+    places: list[tuple[Loc, object]] = [
+        (("node", index, name), table.get(name))
+        for index, table in nodes
+        for name in ("mqtt", "ws", "admin", "link")
+    ]
+    yield from _same_address(places)
+    yield from _link_contradictions(
+        data, [(("node", index, "link"), table.get("link")) for index, table in nodes]
+    )
+    yield from _fabric_peers(nodes, _is_protected(data))
+    has_peers = any(table.get("peers") for _, table in nodes)
+    yield from _alone_with_peers(data, ("cooperation", "algorithm"), has_peers)
+    yield from _pending_too_small(data)
+
+
+def _same_ids(nodes: list[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[Loc, str]]:
+    first: dict[str, int] = {}
+    for index, table in nodes:
+        identity = table.get("id")
+        if isinstance(identity, str):
+            if identity in first:
+                yield (
+                    ("node", index, "id"),
+                    f'"{identity}" is already the id of node[{first[identity]}]; ids are unique',
+                )
+            first.setdefault(identity, index)
+
+
+def _fabric_login(index: int, table: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    loc: Loc = ("node", index)
+    yield from _login_contradictions(table, loc)
+    kind = table.get("broker", "auto")
+    if "username" in table and isinstance(kind, str) and (":" not in kind or kind == "embedded:"):
+        yield (
+            (*loc, "username"),
+            f'has no effect with broker = "{kind}", which the fabric starts itself and whose '
+            "password it knows; it is for a broker that is named by its URL",
+        )
+
+
+def _fabric_peers(
+    nodes: list[tuple[int, Mapping[str, Any]]], protected: bool
+) -> Iterator[tuple[Loc, str]]:
+    ids = [table["id"] for _, table in nodes if isinstance(table.get("id"), str)]
+    for index, table in nodes:
+        peers = table.get("peers")
+        texts = [peer for peer in peers if isinstance(peer, str)] if isinstance(peers, list) else []
+        for problem in _wrong_peers(texts, ids, table, protected):
+            yield ("node", index, "peers"), problem
+            break  # one line of the file, one mistake at a time
+
+
+def _wrong_peers(
+    peers: list[str], ids: Iterable[str], table: Mapping[str, Any], protected: bool
+) -> Iterator[str]:
+    seen: set[str] = set()
+    for peer in peers:
+        if peer in seen:
+            yield f'"{peer}" is named twice; remove one of the two'
+        seen.add(peer)
+        if ":" in peer:
+            yield from _wrong_peer_address(peer, table, protected)
+        elif peer == table.get("id"):
+            yield f'"{peer}" is this node itself; name another one'
+        elif peer not in ids:
+            near = difflib.get_close_matches(peer, ids, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            listed = ", ".join(sorted(set(ids) - {table.get("id")})) or "none but this one"
+            yield (
+                f'"{peer}" is not a node of this file{meant}; there are {listed}; '
+                'or write the address of a node elsewhere, "host:port"'
+            )
+
+
+def _wrong_peer_address(peer: str, table: Mapping[str, Any], protected: bool) -> Iterator[str]:
+    try:
+        address = Address.parse(peer)
+    except ValueError as error:
+        yield str(error)
+        return
+    if address.port == 0:
+        yield f'"{peer}" has no port to connect to; write the port of that node\'s [listen] link'
+    elif address == _parsed(table.get("link")):
+        yield f'"{peer}" is this node\'s own link address; name another node'
+    elif not is_loopback(address.host) and not protected:
+        yield _unprotected(address, BELIEVED)

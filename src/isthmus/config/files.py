@@ -1,0 +1,395 @@
+"""Configuration files: what a node and a fabric may be told, and every mistake in it at once.
+
+A file is TOML.  `load_node_config` and `load_fabric_config` either return a frozen model or
+raise one :class:`~isthmus.errors.ConfigError` that lists *all* mistakes, each with the file, the
+dotted key, the line, what was wrong and what would be right.
+
+Invariants:
+
+* unknown keys are mistakes, never ignored; values are not coerced (``"10"`` is not ``10``);
+* relative paths are relative to the file's own folder, and files that are named exist;
+* what the models here accept is documented in ``docs/reference/configuration.md``; a test
+  compares the two.
+
+Mistakes between keys (``mqtts`` without a certificate) are looked for in the raw tables rather
+than in a validator of the model, because a validator only runs once every field is right, and
+the user would then learn of them one run later.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isthmus.config.addresses import Address, BrokerUrl
+from isthmus.config.fields import (
+    AddressField,
+    AlgorithmName,
+    BrokerKind,
+    BrokerUrlField,
+    FileField,
+    HostName,
+    PasswordField,
+    PathField,
+    PeerAddressField,
+    Qos,
+    Seconds,
+    SecretField,
+    SecretFileField,
+    Section,
+    TextFileField,
+    is_loopback,
+)
+from isthmus.config.toml_lines import KeyLines
+from isthmus.errors import ConfigError, ConfigMistake
+
+__all__ = [
+    "PROTECT",
+    "Address",
+    "Broker",
+    "BrokerTls",
+    "BrokerUrl",
+    "Cooperation",
+    "FabricConfig",
+    "FabricNode",
+    "Limits",
+    "Link",
+    "LinkTls",
+    "Listen",
+    "Log",
+    "NodeConfig",
+    "NodeIdentity",
+    "Peer",
+    "Tls",
+    "is_fabric_file",
+    "is_scenario_file",
+    "load_fabric_config",
+    "load_file",
+    "load_node_config",
+    "located",
+    "option_error",
+    "peer_from",
+]
+
+MAX_PACKET_BYTES = 268_435_460  # 268,435,455 bytes remaining length + 5 of header [MQTT 2.1.4]
+PROTECT = (
+    "set link.tls (cert, key and ca) on all nodes, or, on a network where nobody else is, "
+    "link.secret_file and link.private_network = true"
+)
+"""What to do about links that leave the machine."""
+NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
+
+
+class NodeIdentity(Section):
+    """``[node]``: who this node is."""
+
+    id: str = Field(pattern=NODE_ID, examples=["edge-1"])
+    state_dir: PathField | None = Field(default=None, examples=["/var/lib/isthmus"])
+
+
+class Listen(Section):
+    """``[listen]``: where clients, other nodes and operators reach the node."""
+
+    mqtt: AddressField | None = Field(
+        default=Address("127.0.0.1", 1883), examples=["127.0.0.1:1883"]
+    )
+    mqtts: AddressField | None = Field(default=None, examples=["0.0.0.0:8883"])
+    ws: AddressField | None = Field(default=None, examples=["127.0.0.1:8080"])
+    wss: AddressField | None = Field(default=None, examples=["0.0.0.0:8443"])
+    link: AddressField | None = Field(default=None, examples=["127.0.0.1:7883"])
+    admin: AddressField | None = Field(default=None, examples=["127.0.0.1:9883"])
+    admin_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = Field(
+        default=(), examples=[["node-1.example"]]
+    )
+
+
+class Tls(Section):
+    """``[tls]``: the node's own certificate, shown to clients on mqtts and wss."""
+
+    cert: FileField | None = Field(default=None, examples=["node.crt"])
+    key: FileField | None = Field(default=None, examples=["node.key"])
+    client_ca: FileField | None = Field(default=None, examples=["clients-ca.crt"])
+    require_client_cert: bool = Field(default=False, examples=[True])
+
+
+class BrokerTls(Section):
+    """``[broker.tls]``: how an mqtts broker is checked, and what is shown to it."""
+
+    ca: FileField | None = Field(default=None, examples=["broker-ca.crt"])
+    cert: FileField | None = Field(default=None, examples=["node-client.crt"])
+    key: FileField | None = Field(default=None, examples=["node-client.key"])
+    server_name: str | None = Field(default=None, min_length=1, examples=["broker.example"])
+    verify: bool = Field(default=True, examples=[True])
+
+
+class Broker(Section):
+    """``[broker]``: the broker this node stands in front of.
+
+    User name and password are for the node's own sessions, which publish what comes from other
+    nodes; clients present their own.
+    """
+
+    url: BrokerUrlField = Field(examples=["mqtt://127.0.0.1:1884"])
+    username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
+    password: PasswordField | None = Field(default=None, repr=False)
+    password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+    tls: BrokerTls = Field(default_factory=BrokerTls)
+
+    def password_bytes(self) -> bytes | None:
+        """The password, from wherever it was given; a file is read without its last line's end."""
+        if self.password_file is not None:
+            return self.password_file.read_bytes().rstrip(b"\r\n")
+        return None if self.password is None else self.password.encode()
+
+
+class LinkTls(Section):
+    """``[link.tls]``: nodes show each other certificates; all three files, or none."""
+
+    cert: FileField | None = Field(default=None, examples=["node.crt"])
+    key: FileField | None = Field(default=None, examples=["node.key"])
+    ca: FileField | None = Field(default=None, examples=["fabric-ca.crt"])
+
+
+class Link(Section):
+    """``[link]``: how this node talks to other nodes, whoever connects."""
+
+    qos: Qos = Field(default=1, examples=[1])
+    sessions: int = Field(default=1, ge=1, le=64, examples=[1])
+    spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
+    dead_after_s: Seconds = Field(default=3.0, ge=0.2, le=60, examples=[3.0])
+    hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
+    queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
+    secret: SecretField | None = Field(default=None, repr=False)
+    secret_file: SecretFileField | None = Field(default=None, examples=["fabric.secret"])
+    private_network: bool = Field(default=False, examples=[True])
+    tls: LinkTls = Field(default_factory=LinkTls)
+
+    def secret_bytes(self) -> bytes:
+        """What both ends of a link must know; empty if nothing was said."""
+        if self.secret_file is not None:
+            return self.secret_file.read_bytes().strip()
+        return b"" if self.secret is None else self.secret.encode()
+
+    @property
+    def leaves_the_machine(self) -> bool:
+        """Whether it is safe to link with nodes on other machines."""
+        return self.tls.cert is not None or (self.private_network and bool(self.secret_bytes()))
+
+    def check_peer(self, address: Address) -> None:
+        """`ValueError` if a node at `address` must not be linked with."""
+        if not is_loopback(address.host) and not self.leaves_the_machine:
+            raise ValueError(f"address: {address} is not on this machine; {PROTECT}")
+
+
+class Peer(Section):
+    """``[[peer]]``: another node, which this one connects to and keeps connected to."""
+
+    address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
+    sessions: int | None = Field(default=None, ge=1, le=64, examples=[1])
+    qos: Qos | None = Field(default=None, examples=[1])
+
+
+class Cooperation(Section):
+    """``[cooperation]``: the algorithm that decides which message goes where.
+
+    The algorithm's own keys stand in the same table.  They are not known here: the algorithm
+    itself judges them when the node starts.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The algorithm's own keys."""
+        return MappingProxyType(self.model_extra or {})
+
+
+class Limits(Section):
+    """``[limits]``: what bounds memory and waiting."""
+
+    packet_bytes: int = Field(
+        default=16_777_216, ge=128, le=MAX_PACKET_BYTES, examples=[16_777_216]
+    )
+    connect_bytes: int = Field(default=131_072, ge=128, le=MAX_PACKET_BYTES, examples=[131_072])
+    property_bytes: int = Field(default=32_768, ge=128, le=65_536, examples=[32_768])
+    filters_per_packet: int = Field(default=1_024, ge=1, le=1_000_000, examples=[1_024])
+    filters_per_client: int = Field(default=10_000, ge=1, le=10_000_000, examples=[10_000])
+    topic_levels: int = Field(default=128, ge=1, le=65_536, examples=[128])
+    clients: int = Field(default=8_000, ge=1, le=1_000_000, examples=[8_000])
+    connect_timeout_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
+    broker_timeout_s: Seconds = Field(default=5.0, gt=0, le=3600, examples=[5.0])
+    buffer_bytes: int = Field(default=65_536, ge=1024, le=1_073_741_824, examples=[65_536])
+    pending_bytes: int = Field(default=268_435_456, ge=65_536, le=1 << 40, examples=[268_435_456])
+    pending_bytes_per_address: int = Field(
+        default=67_108_864, ge=65_536, le=1 << 40, examples=[67_108_864]
+    )
+    drain_s: Seconds = Field(default=4.0, ge=0, le=300, examples=[4.0])
+    rest_s: Seconds = Field(default=0.002, ge=0, le=0.1, examples=[0.002])
+
+
+class Log(Section):
+    """``[log]``: what is written to standard error, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", examples=["info"])
+    format: Literal["text", "json"] = Field(default="text", examples=["json"])
+
+
+class NodeConfig(Section):
+    """The whole file of one node."""
+
+    node: NodeIdentity
+    listen: Listen = Field(default_factory=Listen)
+    tls: Tls = Field(default_factory=Tls)
+    broker: Broker
+    link: Link = Field(default_factory=Link)
+    peer: Annotated[tuple[Peer, ...], Field(strict=False)] = ()
+    cooperation: Cooperation = Field(default_factory=Cooperation)
+    limits: Limits = Field(default_factory=Limits)
+    log: Log = Field(default_factory=Log)
+
+
+class FabricNode(Section):
+    """``[[node]]`` of a fabric file: one node and the broker behind it."""
+
+    id: str = Field(pattern=NODE_ID, examples=["edge-1"])
+    broker: BrokerKind = Field(default="auto", examples=["mosquitto"])
+    mqtt: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:1883"])
+    ws: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:8080"])
+    admin: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:9883"])
+    link: AddressField = Field(default=Address("127.0.0.1", 0), examples=["127.0.0.1:7883"])
+    peers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), examples=[["edge-2"]]
+    )
+    username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
+    password: PasswordField | None = Field(default=None, repr=False)
+    password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+
+
+class FabricConfig(Section):
+    """The whole file of a fabric of nodes and brokers on this machine."""
+
+    node: Annotated[tuple[FabricNode, ...], Field(strict=False)]
+    link: Link = Field(default_factory=Link)
+    cooperation: Cooperation = Field(default_factory=Cooperation)
+    limits: Limits = Field(default_factory=Limits)
+    log: Log = Field(default_factory=Log)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+Contradictions = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str | int, ...], str]]]
+"""Finds mistakes between keys in the raw tables: where, and what would be right."""
+
+
+def load_node_config(path: str | Path) -> NodeConfig:
+    """Read and check a node's file; raises `ConfigError` with every mistake."""
+    from isthmus.config.contradictions import node_contradictions
+
+    return load_file(Path(path), NodeConfig, node_contradictions)
+
+
+def load_fabric_config(path: str | Path) -> FabricConfig:
+    """Read and check a fabric's file; raises `ConfigError` with every mistake."""
+    from isthmus.config.contradictions import fabric_contradictions
+
+    return load_file(Path(path), FabricConfig, fabric_contradictions)
+
+
+def peer_from(data: object) -> Peer:
+    """Check what would stand in a ``[[peer]]`` table; raises `ConfigError` with every mistake."""
+    from isthmus.config.mistakes import describe, dotted
+
+    try:
+        return Peer.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(
+            [
+                ConfigMistake("", dotted(loc), describe(Peer, loc, item))
+                for item in error.errors(include_url=False)
+                for loc in [item["loc"][:1]]
+            ]
+        ) from None
+
+
+def option_error(error: ValueError) -> ConfigError:
+    """What an algorithm says of its own keys, ``KEY: PROBLEM``, as a mistake in the file."""
+    key, _, problem = str(error).partition(": ")
+    return ConfigError([ConfigMistake("", f"cooperation.{key}", problem)])
+
+
+def located(error: ConfigError, path: str | Path) -> ConfigError:
+    """`error` with file and line, for mistakes that only came to light when the node started."""
+    lines = KeyLines(_read(Path(path))[0])
+    return ConfigError(
+        [
+            mistake
+            if mistake.file
+            else ConfigMistake(
+                str(path), mistake.key, mistake.problem, lines.find(tuple(mistake.key.split(".")))
+            )
+            for mistake in error.mistakes
+        ]
+    )
+
+
+def is_fabric_file(path: str | Path) -> bool:
+    """Whether the file describes a fabric: it has ``[[node]]`` tables, not one ``[node]``."""
+    return isinstance(_read(Path(path))[1].get("node"), list)
+
+
+def is_scenario_file(path: str | Path) -> bool:
+    """Whether the file describes a benchmark: it has a table ``[scenario]``."""
+    return "scenario" in _read(Path(path))[1]
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The file's text and tables; an unreadable or malformed file is one `ConfigError`."""
+
+    def fail(problem: str, line: int | None = None) -> ConfigError:
+        return ConfigError([ConfigMistake(str(path), "", problem, line)])
+
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise fail(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise fail(f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+        at = re.search(r"\(at line (\d+), column \d+\)", problem)
+        last = text.count("\n") + (not text.endswith("\n"))
+        raise fail(f"not valid TOML: {problem}", int(at[1]) if at else last) from None
+
+
+def load_file(path: Path, model: type[Model], contradictions: Contradictions) -> Model:
+    """Read and check a file of the form `model`; raises `ConfigError` with every mistake."""
+    from isthmus.config.mistakes import describe, dotted, key_of
+
+    text, data = _read(path)
+    found: dict[tuple[str | int, ...], str] = {}
+    config: Model | None = None
+    try:
+        config = model.model_validate(data, context={"base": path.absolute().parent})
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            loc = key_of(data, item["loc"])
+            found.setdefault(loc, describe(model, loc, item))
+    for loc, problem in contradictions(data):
+        found.setdefault(loc, problem)
+    if config is None or found:
+        lines = KeyLines(text)
+        mistakes = [
+            ConfigMistake(str(path), dotted(loc), problem, lines.find(loc))
+            for loc, problem in found.items()
+        ]
+        raise ConfigError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    return config

@@ -1,0 +1,1 @@
+"""What ``isthmus up`` without a file shows."""

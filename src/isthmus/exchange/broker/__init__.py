@@ -1,0 +1,1 @@
+"""The node's own sessions with its broker."""

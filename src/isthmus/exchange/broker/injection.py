@@ -1,0 +1,479 @@
+"""What is published at the local broker for one neighbor: queue, window, blame; without I/O.
+
+    waiting ──window has room──▶ in flight ──PUBACK / PUBREC, PUBCOMP──▶ done
+       ▲                             ├──session lost──▶ waiting again, first, as a suspect
+       │                             └──refused (reason ≥ 0x80)──▶ done, counted
+       └── suspects are tried alone ──TRIES sessions fell with it──▶ set aside, done
+
+A message counts as done when the broker has acknowledged it; only then is it acknowledged to the
+neighbor.  What the broker's CONNACK says is obeyed: Receive Maximum, Maximum QoS, Maximum Packet
+Size [MQTT-3.2.2-15], Retain Available [MQTT-3.2.2-14].
+
+**What a broker closes on.**  A session that falls takes no verdict along: any message in flight may
+be the cause, or the broker crashed.  So what was in flight is sent again in a small window, one
+message at first and one more for each that is acknowledged, after the new session has answered a
+PINGREQ.  A message with which such a session falls while nothing else is in flight is *accused*;
+the shell has it blamed (`blame`) only if it knows that the broker itself stood through it.  After
+`TRIES` times in a row it is set aside, and everything behind it flows again.  So it does when the
+broker keeps the session and just does not acknowledge (`acquit`).
+
+At QoS 0 nobody can be blamed: what was written may be the cause or lost with the session.  So what
+a broker may well close on, by its topic (`isthmus.exchange.broker.aversions`), is published at QoS
+1.
+
+**Bounds.**  QoS 1 and 2 wait as long as it takes; who injects bounds them (`relief`), and may have
+the oldest given up that were never sent.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes
+then is dropped and counted.  A retained message is never dropped: over the bound the newest of a
+topic takes the place of the one before, so the retained store of the fabric bounds these.  What is
+published at QoS 1 for the sake of its topic counts until it is acknowledged.
+
+RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from isthmus.exchange.broker.aversions import Aversions, is_special
+from isthmus.exchange.link.lane import IN_HAND_BYTES
+from isthmus.exchange.traffic.message import Message, plain_to_broker, to_broker
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
+from isthmus.mqtt.reason_codes import ReasonCode
+
+__all__ = [
+    "INNOCENT_FAREWELLS",
+    "MAX_WAITING_BYTES",
+    "TRIES",
+    "Entry",
+    "Injection",
+    "InjectionShell",
+    "SessionTerms",
+]
+
+WINDOW: Final = 1_000
+MAX_WAITING_BYTES: Final = 8 << 20
+TRIES: Final = 3
+ENTRY_BYTES: Final = 400
+"""What a waiting message takes beside its bytes."""
+
+_UNLIMITED: Final = 1 << 62
+_PUBREC: Final = 0x50
+
+INNOCENT_FAREWELLS: Final = frozenset(
+    (
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.KEEP_ALIVE_TIMEOUT,
+        ReasonCode.SESSION_TAKEN_OVER,
+        ReasonCode.MESSAGE_RATE_TOO_HIGH,
+        ReasonCode.ADMINISTRATIVE_ACTION,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+    )
+)
+"""Reasons of a broker's DISCONNECT that no message has caused."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """What the broker grants a session."""
+
+    level: int = 5
+    window: int = WINDOW
+    maximum_qos: int = 2
+    maximum_packet_bytes: int = _UNLIMITED
+    retain_available: bool = True
+
+    @classmethod
+    def of(cls, connack: ConnAck, level: int) -> SessionTerms:
+        said = connack.properties
+        return cls(
+            level,
+            min(WINDOW, said.receive_maximum or WINDOW),
+            2 if said.maximum_qos is None else said.maximum_qos,
+            said.maximum_packet_size or _UNLIMITED,
+            said.retain_available is not False,
+        )
+
+
+class InjectionShell(Protocol):
+    """What the injection needs of whoever has the connection."""
+
+    def now(self) -> float: ...
+
+    def write(self, data: bytes) -> None:
+        """Write to the session, at the end of this turn."""
+        ...
+
+    def prove(self) -> None:
+        """Have the session answer a PINGREQ; `Injection.proven` is called then, never at once."""
+        ...
+
+    def set_aside(self, message: Message, cause: str) -> None:
+        """Keep it for people, and say so."""
+        ...
+
+    def refused(self, message: Message, code: int) -> None:
+        """The broker's acknowledgment says no."""
+        ...
+
+
+class Entry:
+    """A message on its way to the broker."""
+
+    __slots__ = ("done", "falls", "message", "suspect")
+
+    def __init__(self, message: Message, done: Callable[[], None] | None) -> None:
+        self.message = message
+        self.done = done
+        self.suspect = False
+        """It was in flight when a session fell."""
+        self.falls = 0
+        """Times in a row that a healthy session fell with it alone."""
+
+    @property
+    def cost(self) -> int:
+        """What it takes of `MAX_WAITING_BYTES`."""
+        message = self.message
+        if message.qos:
+            return 0
+        return ENTRY_BYTES + len(message.topic) + len(message.payload) + len(message.properties)
+
+    def finish(self) -> None:
+        if self.done is not None:
+            self.done()
+
+
+class Injection:
+    """The messages of one neighbor for the local broker, over any number of sessions."""
+
+    def __init__(
+        self, shell: InjectionShell, counters: Counter[str], aversions: Aversions | None = None
+    ) -> None:
+        """`aversions` are the broker's, for all that publish there."""
+        self._shell = shell
+        self._aversions = Aversions() if aversions is None else aversions
+        self._counters = counters
+        self._waiting: deque[Entry] = deque()
+        self._waiting_bytes = 0
+        self._raised_bytes = 0
+        """Of what came at QoS 0, is published at QoS 1 and is not done."""
+        self._newest: dict[bytes, Entry] = {}
+        """By topic the last retained message at QoS 0 that waits."""
+        self._in_flight: dict[int, Entry] = {}
+        self._unreleased: Counter[bytes] = Counter()
+        """Topics with messages at QoS 2 in flight."""
+        self._next_id = 0
+        self._terms: SessionTerms | None = None
+        self._packet_bytes = _UNLIMITED
+        self._flowing = False
+        """A session stands and takes bytes."""
+        self._clear = False
+        """The same, and no suspect is being tried: QoS 0 need not wait."""
+        self._asked = self._proven = False
+        self._suspects_in_flight = 0
+        self._trial_window = 1
+        self.acknowledgments = 0
+        """How many came so far."""
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether a suspect is in flight, or the next to be sent."""
+        return self._suspects_in_flight > 0 or bool(self._waiting and self._waiting[0].suspect)
+
+    # ---- messages ------------------------------------------------------------------------
+
+    def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
+        """Publish `message`; False if it had to be dropped, which only happens at QoS 0."""
+        entry = Entry(message, done)
+        if message.qos == 0:
+            if is_special(message.topic):
+                return self._inject_special(entry)
+            if self._clear and not self._waiting and message.topic not in self._unreleased:
+                self._send(entry)
+                return True
+            if self._waiting_bytes + entry.cost > MAX_WAITING_BYTES:
+                return message.retain and self._supersede(entry)
+            if message.retain:
+                self._newest[message.topic] = entry
+        self._wait(entry)
+        self._advance()
+        return True
+
+    def _inject_special(self, entry: Entry) -> bool:
+        """Publish what came at QoS 0 at QoS 1, so that it can be blamed."""
+        message, done, cost = entry.message, entry.done, entry.cost
+        if self._raised_bytes + cost > MAX_WAITING_BYTES and not message.retain:
+            return False
+
+        def over() -> None:
+            self._raised_bytes -= cost
+            if done is not None:
+                done()
+
+        entry.message, entry.done = copy(message), over
+        entry.message.qos = 1
+        self._raised_bytes += cost
+        if message.retain and self._raised_bytes > MAX_WAITING_BYTES:
+            return self._supersede(entry)
+        if message.retain:
+            self._newest[message.topic] = entry
+        self._wait(entry)
+        self._advance()
+        return True
+
+    def inject_plain(self, topic: bytes, payload: bytes) -> bool:
+        """Publish a message at QoS 0, not retained, without properties: the hot path.
+
+        Its topic is not a special one.
+        """
+        if not self._clear or self._waiting or topic in self._unreleased or self._aversions:
+            return self.inject(Message(topic, payload), None)
+        assert self._terms is not None
+        frame = plain_to_broker(topic, payload, self._terms.level)
+        if len(frame) > self._packet_bytes:
+            return self.inject(Message(topic, payload), None)
+        self._shell.write(frame)
+        return True
+
+    def give_up(self, size: int) -> int:
+        """See `Host.give_up_injected`."""
+        # Suspects may be at the broker already, and one of them may stand accused.
+        newest = {each.message.topic: each for each in self._waiting if each.message.retain}
+        given_up, kept = [], deque[Entry]()
+        for entry in self._waiting:
+            message = entry.message
+            if (
+                size > 0
+                and message.qos
+                and not entry.suspect
+                and newest.get(message.topic) is not entry
+                and self._newest.get(message.topic) is not entry
+            ):
+                size -= message.cost + IN_HAND_BYTES
+                given_up.append(entry)
+            else:
+                kept.append(entry)
+        self._waiting = kept
+        for entry in given_up:
+            entry.finish()
+        return len(given_up)
+
+    def _wait(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        self._waiting_bytes += entry.cost
+
+    def _supersede(self, entry: Entry) -> bool:
+        """Over the bound only the newest retained message of a topic is kept."""
+        topic = entry.message.topic
+        older = self._newest.get(topic)
+        if older is None:
+            self._newest[topic] = entry
+            self._wait(entry)
+            return True
+        self._counters["inject_dropped"] += 1
+        older.finish()
+        self._waiting_bytes += entry.cost - older.cost
+        older.message, older.done = entry.message, entry.done
+        return True
+
+    def _advance(self) -> None:
+        while self._flowing and self._waiting:
+            entry = self._waiting[0]
+            message = entry.message
+            if not self._may_go(entry):
+                return
+            if message.qos < 2 and message.topic in self._unreleased:
+                return  # a broker may apply a QoS 2 message at its PUBREL, after this one
+            self._waiting.popleft()
+            self._waiting_bytes -= entry.cost
+            if self._newest.get(message.topic) is entry:
+                del self._newest[message.topic]
+            if message.expired(self._shell.now()):
+                self._counters["expired"] += 1
+                entry.finish()
+            else:
+                self._send(entry)
+
+    def _may_go(self, entry: Entry) -> bool:
+        assert self._terms is not None
+        if not entry.suspect:
+            return not self._suspects_in_flight and len(self._in_flight) < self._terms.window
+        if self._in_flight and self._suspects_in_flight == 0:
+            return False
+        if not self._proven:
+            if not self._asked:
+                self._asked = True
+                self._shell.prove()
+            return False
+        return len(self._in_flight) < min(self._trial_window, self._terms.window)
+
+    def _send(self, entry: Entry) -> None:
+        assert self._terms is not None
+        terms, message = self._terms, entry.message
+        if self._aversions and (why := self._aversions.to(message.topic, self._shell.now())):
+            self._set_aside(entry, f"the broker closes on {why}")
+            return
+        if message.retain and not terms.retain_available:
+            self._counters["retain_unavailable"] += 1
+            if _is_from_comparison(message):
+                entry.finish()  # who is subscribed has had it, or was not there
+                return
+            message = copy(message)
+            message.retain = False
+        qos = min(message.qos, terms.maximum_qos)
+        packet_id = self._free_id() if qos else 0
+        frame = to_broker(message, terms.level, qos, packet_id, self._shell.now())
+        if len(frame) > self._packet_bytes:
+            self._set_aside(
+                entry,
+                f"{len(frame)} bytes; the broker takes packets of {self._packet_bytes} at most",
+            )
+            return
+        self._shell.write(frame)
+        if qos == 0:
+            entry.finish()
+            return
+        self._in_flight[packet_id] = entry
+        if entry.suspect:
+            self._suspects_in_flight += 1
+            self._clear = False
+        if qos == 2:
+            self._unreleased[message.topic] += 1
+
+    def _free_id(self) -> int:
+        while True:
+            self._next_id = self._next_id % 65_535 + 1
+            if self._next_id not in self._in_flight:
+                return self._next_id
+
+    # ---- the session ---------------------------------------------------------------------
+
+    def opened(self, terms: SessionTerms) -> None:
+        """The broker has accepted a session."""
+        self._terms = terms
+        self._packet_bytes = terms.maximum_packet_bytes
+        self._flowing = self._clear = True
+        self._advance()
+
+    def may_write(self, yes: bool) -> None:
+        """The session's buffer is full, or has room again."""
+        self._flowing = yes and self._terms is not None
+        self._clear = self._flowing and not self._suspects_in_flight
+        self._advance()
+
+    def proven(self) -> None:
+        """The session has answered a PINGREQ."""
+        self._proven = self._terms is not None
+        self._advance()
+
+    def lost(self) -> Entry | None:
+        """The session is gone; what was in flight goes first in the next one, as suspects.
+
+        Returns the message that is accused: the only one in flight, in a session that was proven.
+        """
+        accused: Entry | None = None
+        if self._suspects_in_flight == 1 and len(self._in_flight) == 1:
+            (accused,) = self._in_flight.values()
+        for entry in reversed(self._in_flight.values()):
+            entry.suspect = True
+            self._waiting.appendleft(entry)
+            self._waiting_bytes += entry.cost
+        self._in_flight.clear()
+        self._unreleased.clear()
+        self._terms = None
+        self._flowing = self._clear = self._asked = self._proven = False
+        self._suspects_in_flight = 0
+        self._trial_window = 1
+        return accused
+
+    def acknowledged(self, frame: bytes) -> None:
+        """A PUBACK, PUBREC or PUBCOMP came."""
+        packet_id = frame[2] << 8 | frame[3]
+        code = _refusal(frame)
+        if frame[0] == _PUBREC and code is None:
+            self._shell.write(bytes((0x62, 2)) + packet_id.to_bytes(2))
+            return
+        entry = self._in_flight.pop(packet_id, None)
+        if entry is None:
+            return  # a broker that acknowledges twice
+        self.acknowledgments += 1
+        if entry.suspect:
+            self._suspects_in_flight -= 1
+            self._trial_window += 1
+            self._clear = self._flowing and not self._suspects_in_flight
+        topic = entry.message.topic
+        if topic in self._unreleased and entry.message.qos == 2:
+            self._unreleased[topic] -= 1
+            if self._unreleased[topic] == 0:
+                del self._unreleased[topic]
+        if code is not None:
+            self._counters["inject_refused"] += 1
+            self._shell.refused(entry.message, code)
+        entry.finish()
+        self._advance()
+
+    # ---- blame ---------------------------------------------------------------------------
+
+    def blame(self, accused: Entry, cause: str) -> bool:
+        """The broker stood, only the session fell; True if the message was set aside for it.
+
+        To be called between `lost` and `opened`.
+        """
+        accused.falls += 1
+        if accused.falls < TRIES:
+            return False
+        popped = self._waiting.popleft()
+        assert popped is accused, "the accused is the first to be sent"
+        self._waiting_bytes -= accused.cost
+        self._aversions.learn(accused.message.topic, self._shell.now())
+        self._set_aside(accused, f"{TRIES} sessions fell with it: {cause}")
+        return True
+
+    def acquit(self) -> None:
+        """The session stands, and the suspects in flight are not acknowledged: let others go on."""
+        for entry in self._in_flight.values():
+            entry.suspect = False
+        self._suspects_in_flight = 0
+        self._clear = self._flowing
+        self._advance()
+
+    def forgive(self) -> None:
+        """The broker itself was away: nobody is blamed for that, nor for what was before."""
+        self._aversions.clear()
+        if self._waiting:
+            self._waiting[0].falls = 0
+
+    def _set_aside(self, entry: Entry, cause: str) -> None:
+        self._counters["set_aside"] += 1
+        self._shell.set_aside(entry.message, cause)
+        entry.finish()
+
+
+def _is_from_comparison(message: Message) -> bool:
+    """Whether the comparison of two stores brought it: what comes live has come over a link."""
+    return message.hops == 0
+
+
+def _refusal(frame: bytes) -> int | None:
+    """The reason code of a v5 acknowledgment that refuses the message."""
+    if len(frame) <= 4:
+        return None
+    packet = decode(frame, 5)
+    if isinstance(packet, PubAck | PubRec) and packet.reason_code >= 0x80:
+        return int(packet.reason_code)
+    return None

@@ -1,0 +1,1 @@
+"""Local clients: their pairs of sessions, what they have not released, their wills."""

@@ -1,0 +1,1 @@
+"""Links to neighbors: greeting, connections, lanes."""

@@ -1,0 +1,317 @@
+"""One connection to another node, from its first byte: the greeting, then packets.
+
+    dialled:  send CONNECT ──▶ (AUTH ──▶ send AUTH) ──▶ CONNACK ──▶ open
+    accepted: CONNECT ──▶ (send AUTH ──▶ AUTH) ──▶ judged ──▶ send CONNACK ──▶ open
+
+An accepted connection whose other end has proved itself is *judged*: `Links` calls `accept` or
+`refuse`, at once or when it has found out more.
+
+What is sent is gathered and written once per turn, so that a write carries many packets.  A peer
+that breaks the rules raises `RemoteProtocolError`; the exchange then closes this connection only.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.exchange.host import Channel
+from isthmus.exchange.link.hello import (
+    BEFORE_PROOF,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Hello,
+    LinkRefused,
+    auth_packet,
+    goodbye,
+    proof,
+    read_auth,
+    read_connack,
+    read_connect,
+    refusal,
+    write_connack,
+    write_connect,
+)
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet
+from isthmus.mqtt.reason_codes import ReasonCode
+
+if TYPE_CHECKING:
+    from isthmus.exchange.link.link import Link, Peer
+
+__all__ = ["Connection", "Greeting"]
+
+MAX_GREETING_BYTES = 8_192
+MAX_EARLY = 1_000
+PINGREQ = b"\xc0\x00"
+
+
+class Greeting(Enum):
+    """How far the greeting has come."""
+
+    CONNECT = "waiting for CONNECT"
+    AUTH = "waiting for AUTH"
+    JUDGED = "being judged"
+    CONNACK = "waiting for CONNACK"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Connection:
+    """A channel to a node, and the greeting over it."""
+
+    __slots__ = (
+        "_accept_nonce",
+        "_buffer",
+        "_dial_nonce",
+        "_early",
+        "_hello",
+        "_key",
+        "_max_packet_bytes",
+        "_out",
+        "_out_bytes",
+        "_token_bytes",
+        "_wake",
+        "attempt",
+        "backlog",
+        "channel",
+        "dialled",
+        "dialled_for",
+        "heard_s",
+        "lane",
+        "link",
+        "opened_s",
+        "peer",
+        "pings",
+        "pongs",
+        "state",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        hello: Hello,
+        *,
+        dialled: bool,
+        key: bytes,
+        now_s: float,
+        max_packet_bytes: int,
+        token_bytes: Callable[[int], bytes],
+        wake: Callable[[], None],
+    ) -> None:
+        self.channel = channel
+        self.dialled = dialled
+        self.state = Greeting.CONNACK if dialled else Greeting.CONNECT
+        self.peer: Hello | None = None
+        self.link: Link | None = None
+        self.dialled_for: Peer | None = None
+        self.attempt = 0
+        self.backlog: list[bytes] | None = None
+        """Packets that wait until the neighbor may be heard again."""
+        self.lane = hello.lane
+        self.opened_s = self.heard_s = now_s
+        self.pings = self.pongs = 0
+        """PINGREQs sent, and PINGRESPs that came."""
+        self._hello = hello
+        self._key = key
+        self._token_bytes = token_bytes
+        self._wake = wake
+        self._max_packet_bytes = max_packet_bytes
+        self._buffer = FrameBuffer()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._dial_nonce = token_bytes(NONCE_BYTES) if key and dialled else b""
+        self._accept_nonce = b""
+        self._early: list[bytes] = []
+
+    # ---- bytes ---------------------------------------------------------------------------
+
+    def frames(self, data: bytes, now_s: float) -> Iterator[bytes]:
+        """The whole packets in what came; raises `RemoteProtocolError` for anything else."""
+        self.heard_s = now_s
+        data = self._buffer.push(data)
+        if not data:
+            return
+        limit = self._max_packet_bytes if self.state is Greeting.OPEN else MAX_GREETING_BYTES
+        offsets = scan(data, limit)
+        self._buffer.keep(data[offsets[-1] :])
+        for start, stop in pairwise(offsets):
+            yield data[start:stop]
+
+    def send(self, data: bytes) -> None:
+        """Write `data` at the end of this turn."""
+        if not self._out:
+            self._wake()
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def flush(self) -> None:
+        if self._out:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._out_bytes = 0
+            if self.state is not Greeting.CLOSED:
+                self.channel.write(data)
+
+    def ping(self) -> int:
+        """Ask whether the other end is there; it has answered when `pongs` is the result."""
+        self.send(PINGREQ)
+        self.pings += 1
+        return self.pings
+
+    @property
+    def host(self) -> str:
+        """Where the other end is, without its port."""
+        return self.channel.peer.rpartition(":")[0] or self.channel.peer
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the other end has said anything that made sense."""
+        return self.state is not Greeting.CONNECT
+
+    def peer_id(self) -> str:
+        """The other node's id, empty before its hello."""
+        return self.peer.node_id if self.peer is not None else ""
+
+    def keep_early(self, frame: bytes) -> None:
+        """Keep a packet that came before the link is complete."""
+        if len(self._early) >= MAX_EARLY:
+            raise RemoteProtocolError("too many packets before the link is complete")
+        self._early.append(frame)
+
+    def take_early(self) -> list[bytes]:
+        early, self._early = self._early, []
+        return early
+
+    def waiting_bytes(self) -> int:
+        return self.channel.buffered_bytes() + self._out_bytes
+
+    # ---- the greeting --------------------------------------------------------------------
+
+    def begin(self, keep_alive_s: int) -> None:
+        """Dialled: say hello."""
+        self.send(encode(write_connect(self._hello, keep_alive_s, self._dial_nonce), 5))
+
+    def greet(self, frame: bytes) -> bool:
+        """Take one packet of the greeting; True when the other node has proved who it is.
+
+        A connection that was dialled is open then; one that was accepted is to be judged.
+        """
+        packet = decode(frame, 5)
+        if self.state is Greeting.CONNECT and isinstance(packet, Connect):
+            return self._connect_came(packet)
+        if self.state is Greeting.AUTH and isinstance(packet, Auth):
+            return self._proof_came(packet)
+        if self.state is Greeting.CONNACK and isinstance(packet, Auth):
+            self._challenge_came(packet)
+            return False
+        if self.state is Greeting.CONNACK and isinstance(packet, ConnAck):
+            return self._connack_came(packet)
+        raise MalformedPacket(f"{type(packet).__name__} while {self.state.value}")
+
+    def _connect_came(self, connect: Connect) -> bool:
+        peer, self._dial_nonce = read_connect(connect)
+        self.lane = peer.lane
+        self._hello = self._hello.for_lane(peer.lane, peer.lanes)
+        if bool(self._key) != bool(self._dial_nonce):
+            raise LinkRefused(
+                "authentication",
+                "it asks for a shared secret, and none was shown"
+                if self._key
+                else "a shared secret was shown, and it has none",
+            )
+        self.peer = peer
+        if not self._key:
+            self.state = Greeting.JUDGED
+            return True
+        self._accept_nonce = self._token_bytes(NONCE_BYTES)
+        self._reply(auth_packet(self._accept_nonce))
+        self.state = Greeting.AUTH
+        return False
+
+    def _proof_came(self, auth: Auth) -> bool:
+        assert self.peer is not None
+        given = read_auth(auth, PROOF_BYTES)
+        if not hmac.compare_digest(given, self._prove("dial", self.peer, None)):
+            raise LinkRefused("authentication", "the shared secrets differ")
+        self.state = Greeting.JUDGED
+        return True
+
+    def _challenge_came(self, auth: Auth) -> None:
+        if not self._key:
+            raise LinkRefused("authentication", "the other node asks for a shared secret")
+        if self._accept_nonce:
+            raise MalformedPacket("a second AUTH")
+        self._accept_nonce = read_auth(auth, NONCE_BYTES)
+        self._reply(auth_packet(self._prove("dial", self._hello, None)))
+
+    def _connack_came(self, connack: ConnAck) -> bool:
+        try:
+            peer, given = read_connack(connack)
+        except LinkRefused as error:
+            self._check_refusal(error)
+            raise
+        if self._key and not self._proved(given, "accept", peer):
+            raise LinkRefused("authentication", "the other node does not know the secret")
+        self.peer = peer
+        self.state = Greeting.OPEN
+        return True
+
+    def _check_refusal(self, error: LinkRefused) -> None:
+        """Of who does not know the secret, a refusal is just one."""
+        if not self._key or error.cause in BEFORE_PROOF:
+            return
+        if error.by is None or not self._proved(error.proof, f"refuse {error.cause}", error.by):
+            error.cause, error.by = "refused", None
+
+    def _proved(self, given: bytes, role: str, accept: Hello) -> bool:
+        return bool(self._accept_nonce) and hmac.compare_digest(
+            given, self._prove(role, self._hello, accept)
+        )
+
+    def accept(self) -> None:
+        """The other node may come in."""
+        self._reply(write_connack(self._hello, self._own_proof("accept")))
+        self.state = Greeting.OPEN
+
+    def _own_proof(self, role: str) -> bytes:
+        if not self._key or self.peer is None or self.state is not Greeting.JUDGED:
+            return b""
+        return self._prove(role, self.peer, self._hello)
+
+    def _prove(self, role: str, dial: Hello, accept: Hello | None) -> bytes:
+        return proof(self._key, role, dial, accept, self._dial_nonce + self._accept_nonce)
+
+    def _reply(self, packet: Packet) -> None:
+        self.send(encode(packet, 5))
+
+    # ---- the end -------------------------------------------------------------------------
+
+    def refuse(self, error: LinkRefused) -> None:
+        """Tell the other node why, and close."""
+        if self.state in (Greeting.CONNECT, Greeting.AUTH, Greeting.JUDGED):
+            proof = self._own_proof(f"refuse {error.cause}")
+            self._reply(refusal(error, self._hello, proof))
+        elif self.state is Greeting.OPEN and error.cause == "same-id":
+            self._reply(goodbye(error))  # for other causes it is enough to be cut off
+        self.close()
+
+    def say_goodbye(self, code: ReasonCode) -> None:
+        if self.state is Greeting.OPEN:
+            self._reply(Disconnect(code))
+        self.close()
+
+    def abort(self) -> None:
+        self.channel.abort()
+
+    def close(self) -> None:
+        if self.state is not Greeting.CLOSED:
+            self.flush()
+            self.state = Greeting.CLOSED
+            self.channel.close()

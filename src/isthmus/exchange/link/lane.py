@@ -1,0 +1,271 @@
+"""One connection of a link: acknowledgement, retransmission, duplicate suppression.
+
+Messages at QoS 1 and 2 are numbered when they are sent first; the packet identifier is the number's
+remainder, and since all that is unacknowledged lies within less than half of the identifiers, the
+receiver knows the whole number.  A lane outlives its TCP connection: after a reconnect the sender
+sends again what was not acknowledged, in order, and the receiver recognizes what it had already.
+
+    sender                                     receiver
+    PUBLISH n ──────────────────────────────▶  accepted if n is new
+              ◀──────────────── PUBACK n       when the message is safe: see below   (QoS 1)
+              ◀──────────────── PUBREC n                                             (QoS 2)
+    PUBREL n  ──────────────────────────────▶
+              ◀──────────────── PUBCOMP n
+
+"Safe" means that everyone this node passed the message on to has acknowledged it in turn: its
+broker, and the neighbors further on.  So a message that is acknowledged has reached every broker
+it was routed to, and a node that crashes with messages in hand has not acknowledged them; but for
+what had waited so long that it was let go (`relief`).
+
+Numbers belong to a *stream*: from a connection before which nothing was unacknowledged to the next
+such one, within one link object's life.  Each end says at the beginning of every connection which
+stream follows, and the receiver remembers what it has accepted of which stream, also when it has
+let the neighbor go meanwhile.  A receiver that was restarted has forgotten, so it may get, and
+pass on, a message twice: at least once, over crashes.
+
+Invariants: numbers are sent first, and accepted, in increasing order and without a gap, but for
+what was sent on a connection that broke and was given up before the next; at most `WINDOW`
+messages are in flight, and none more than `SPAN` numbers after another; a message leaves the lane
+only by an acknowledgement, unsent by its expiry, or with all the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.mqtt.reason_codes import ReasonCode
+
+__all__ = ["IDENTIFIERS", "SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane"]
+
+IDENTIFIERS = 65_535
+WINDOW = 2_000
+SPAN = IDENTIFIERS // 2 - 2 * WINDOW
+"""How far numbers may run ahead of one that is not acknowledged."""
+MAX_BUSY = 4 * WINDOW
+"""What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
+of it up."""
+IN_HAND_BYTES = 448
+"""What it takes to know whom to acknowledge a message to, as measured."""
+
+_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_UNSENT = -1
+
+
+def packet_id_of(number: int) -> int:
+    return number % IDENTIFIERS + 1
+
+
+class Outgoing:
+    """A message that has not been acknowledged."""
+
+    __slots__ = ("done", "message", "number", "qos", "released")
+
+    def __init__(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
+        self.message = message
+        self.qos = qos
+        self.done = done
+        self.number = _UNSENT
+        """Given when it is sent first."""
+        self.released = False
+        """QoS 2: PUBREC came, the message itself is no longer needed."""
+
+    @property
+    def cost(self) -> int:
+        """The bytes that it takes in memory, roughly."""
+        return self.message.cost + (IN_HAND_BYTES if self.done is not None else 0)
+
+    def finish(self) -> None:
+        if self.done is not None:
+            self.done()
+
+
+class OutgoingLane:
+    """The sending half."""
+
+    __slots__ = ("_again", "_fresh", "_in_flight", "_next", "_oldest", "expired", "unacked_bytes")
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._oldest = 0
+        """No number in flight is less."""
+        self._in_flight: dict[int, Outgoing] = {}
+        """By packet identifier, in the order of their numbers."""
+        self._again: deque[Outgoing] = deque()
+        """Sent before, on a connection that broke."""
+        self._fresh: deque[Outgoing] = deque()
+        """Never sent."""
+        self.unacked_bytes = 0
+        self.expired = 0
+
+    def __len__(self) -> int:
+        """How many messages are not acknowledged."""
+        return len(self._in_flight) + len(self._again) + len(self._fresh)
+
+    def add(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
+        """Take `message` over; `done` is called when it is acknowledged, or expires."""
+        self.put(Outgoing(message, qos, done))
+
+    def put(self, entry: Outgoing) -> None:
+        entry.number = _UNSENT
+        self.unacked_bytes += entry.cost
+        self._fresh.append(entry)
+
+    def transmit(self, now_s: float) -> Iterator[bytes]:
+        """The packets that may be sent now."""
+        while self._again and len(self._in_flight) < WINDOW:
+            entry = self._again.popleft()
+            packet_id = packet_id_of(entry.number)
+            self._in_flight[packet_id] = entry
+            if entry.released:
+                yield bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
+            else:
+                yield to_link(entry.message, entry.qos, packet_id, now_s, dup=True)
+        while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
+            entry = self._fresh.popleft()
+            if entry.message.expired(now_s):
+                self.expired += 1
+                self._finish(entry)
+                continue
+            entry.number = self._next
+            self._next += 1
+            packet_id = packet_id_of(entry.number)
+            self._in_flight[packet_id] = entry
+            yield to_link(entry.message, entry.qos, packet_id, now_s)
+
+    def _has_span(self) -> bool:
+        """Whether the next number is not too far from the oldest unacknowledged one."""
+        if self._next - self._oldest < SPAN:
+            return True
+        oldest = next(iter(self._in_flight.values()), None)
+        self._oldest = self._next if oldest is None else oldest.number
+        return self._next - self._oldest < SPAN
+
+    def connection_lost(self) -> None:
+        """What was in flight will be sent again first, in order."""
+        self._again.extendleft(reversed(self._in_flight.values()))
+        self._in_flight.clear()
+
+    def acknowledged(self, head: int, packet_id: int) -> bytes:
+        """PUBACK, PUBREC or PUBCOMP came; what to answer."""
+        entry = self._in_flight.get(packet_id)
+        if entry is None:
+            # After a reconnect a message can be acknowledged twice: because it became safe, and
+            # because it was repeated.  And if it is not repeated yet, it will be.
+            return b""
+        if head == _PUBREC:
+            if entry.qos != 2:
+                raise RemoteProtocolError("PUBREC for a message that is not QoS 2")
+            entry.released = True
+            return bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
+        if (head == _PUBACK) != (entry.qos == 1) or (head == _PUBCOMP and not entry.released):
+            raise RemoteProtocolError("an acknowledgement that does not fit the message's QoS")
+        del self._in_flight[packet_id]
+        self._finish(entry)
+        return b""
+
+    def _finish(self, entry: Outgoing) -> None:
+        self.unacked_bytes -= entry.cost
+        entry.finish()
+
+    def drop(self, unwanted: Callable[[Message], bool]) -> None:
+        """Between two connections: be done with messages that the next one must not carry."""
+        for waiting in (self._again, self._fresh):
+            entries = list(waiting)
+            waiting.clear()
+            for entry in entries:
+                if entry.released or not unwanted(entry.message):
+                    waiting.append(entry)
+                else:
+                    self._finish(entry)
+
+    def take(self) -> list[Outgoing]:
+        """Forget everything; what was not acknowledged, in order, is the caller's to finish.
+
+        What has been released is acknowledged but for a formality, and is finished here.
+        """
+        entries = [*self._in_flight.values(), *self._again, *self._fresh]
+        self._in_flight.clear()
+        self._again.clear()
+        self._fresh.clear()
+        self.unacked_bytes = 0
+        for entry in entries:
+            if entry.released:
+                entry.finish()
+        return [entry for entry in entries if not entry.released]
+
+
+class Held(Protocol):
+    """A message that was accepted and is not safe yet."""
+
+    message: Message
+    size: int
+
+    def let_go(self) -> None:
+        """Acknowledge it all the same."""
+        ...
+
+
+class Incoming:
+    """The receiving half, for one stream."""
+
+    __slots__ = ("_accepted", "_busy", "answer", "relieving", "unsafe", "unsafe_bytes")
+
+    def __init__(self) -> None:
+        self._accepted: int | None = None
+        self._busy: set[int] = set()
+        self.answer: Callable[[bytes], None] | None = None
+        """Sends to whoever the stream comes from now: another link may have taken it up."""
+        self.unsafe: dict[int, Held] = {}
+        """By number, the oldest first, what was taken and may be let go."""
+        self.unsafe_bytes = 0
+        self.relieving = False
+        """It will be looked again whether some of it can be."""
+
+    def hold(self, number: int, held: Held) -> None:
+        self.unsafe[number] = held
+        self.unsafe_bytes += held.size
+
+    def accept(self, packet_id: int, qos: int) -> int | bytes:
+        """A numbered PUBLISH came: its number, or, for a repetition, what to answer."""
+        number = self._number(packet_id)
+        if self._accepted is not None and number <= self._accepted:
+            # If it is still on its way, the acknowledgement will follow.
+            return b"" if number in self._busy else _answer(number, qos)
+        if len(self._busy) >= MAX_BUSY:
+            raise RemoteProtocolError(
+                f"more than {MAX_BUSY} messages of one lane unacknowledged",
+                reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+        self._accepted = number
+        self._busy.add(number)
+        return number
+
+    def _number(self, packet_id: int) -> int:
+        """The number nearest to the last one whose remainder the identifier is."""
+        if packet_id == 0:
+            raise RemoteProtocolError("packet identifier 0", section="MQTT-2.2.1-3")
+        residue = packet_id - 1
+        if self._accepted is None:
+            return residue
+        ahead = (residue - self._accepted) % IDENTIFIERS
+        return self._accepted + (ahead if ahead <= IDENTIFIERS // 2 else ahead - IDENTIFIERS)
+
+    def safe(self, number: int, qos: int) -> bytes:
+        """The message is safe: the acknowledgement to send."""
+        self._busy.discard(number)
+        if held := self.unsafe.pop(number, None):
+            self.unsafe_bytes -= held.size
+        return _answer(number, qos)
+
+    @staticmethod
+    def released(packet_id: int) -> bytes:
+        """PUBREL came."""
+        return bytes((_PUBCOMP, 2)) + packet_id.to_bytes(2)
+
+
+def _answer(number: int, qos: int) -> bytes:
+    return bytes((_PUBREC if qos == 2 else _PUBACK, 2)) + packet_id_of(number).to_bytes(2)

@@ -1,0 +1,322 @@
+"""A link: all that is between this node and one neighbour, over as many connections as it takes.
+
+    DOWN ──every lane connected──▶ UP ──topology agrees──▶ active: the algorithm's session
+      ▲                             │
+      └──any lane lost, kept for `hold_s`, then given up──┘
+
+Which lane a message takes follows from its topic, so that one publisher's messages on one topic
+stay in order ([MQTT-4.6.0]); taking them in turn, as ILDM §4.1 does, can be asked for.
+
+A message at QoS 1 or 2 stays with the link until the neighbour has acknowledged it, also while the
+link is down but kept; if more than `queue_bytes` gather, publishers are held back while the link
+is up, and the neighbour is given up while it is down.  A message at QoS 0 is dropped, and counted,
+when the link is down or `queue_bytes` wait to be written.
+
+Retained messages at QoS 0 go to every neighbor and cost it much.  Whoever publishes them faster
+than a neighbor takes them would fill all buffers on the way, and others' messages would come
+seconds late.  So the stream of them has *marks*: a PINGREQ after some, whose answer says that the
+neighbor is done with all before it.  With `MAX_MARKS` unanswered, their publishers are held back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable
+from enum import Enum
+
+from isthmus.cooperation.api import SessionInfo
+from isthmus.exchange.host import Cancellable
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.lane import Incoming, Outgoing, OutgoingLane
+from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
+
+__all__ = ["MAX_CONTROL_BYTES", "Link", "LinkStatus", "Peer"]
+
+MAX_CONTROL_BYTES = 1 << 20
+"""What every node takes, whatever it says of clients' messages."""
+RETAINED_TOPIC = b"$isthmus/retained"
+MARK_MESSAGES = 500
+MARK_BYTES = 128 << 10
+MAX_MARKS = 4
+MOST_AROUND = 65_600
+"""Bytes of a PUBLISH beside properties and payload: its topic above all."""
+
+
+class LinkStatus(Enum):
+    DOWN = "down"
+    UP = "up"
+
+
+class Peer:
+    """A neighbour that this node was told to dial."""
+
+    __slots__ = (
+        "address",
+        "attempt",
+        "dialling",
+        "failures",
+        "info",
+        "link",
+        "problem",
+        "qos",
+        "sessions",
+        "timer",
+    )
+
+    def __init__(self, address: str, sessions: int, qos: int, info: SessionInfo) -> None:
+        self.address = address
+        self.sessions = sessions
+        self.qos = qos
+        self.info = info
+        self.link: Link | None = None
+        self.attempt = 0
+        """Which set of connections is being opened, or was last."""
+        self.dialling = False
+        """Whether it is being opened right now."""
+        self.timer: Cancellable | None = None
+        """When the next one will be."""
+        self.failures = 0
+        self.problem = ""
+
+
+class Link:
+    """One neighbour."""
+
+    __slots__ = (
+        "_marks",
+        "_turn",
+        "_unmarked",
+        "_unmarked_bytes",
+        "active",
+        "connections",
+        "counters",
+        "dropped",
+        "found_too_large",
+        "incarnation",
+        "incoming",
+        "info",
+        "initiator",
+        "joined_s",
+        "outgoing",
+        "packet_bytes",
+        "qos",
+        "queue_bytes",
+        "round_robin",
+        "sent",
+        "status",
+        "stream",
+        "up_since_s",
+        "waiters",
+    )
+
+    def __init__(
+        self, info: SessionInfo, stream: str, *, qos: int, queue_bytes: int, round_robin: bool
+    ) -> None:
+        self.info = info
+        self.stream = stream
+        self.qos = qos
+        self.queue_bytes = queue_bytes
+        self.round_robin = round_robin
+        self.status = LinkStatus.DOWN
+        self.active = False
+        """The algorithm has this session."""
+        self.initiator = ""
+        self.incarnation = ""
+        self.connections: list[Connection | None] = [None]
+        self.outgoing = [OutgoingLane()]
+        self.incoming: list[Incoming | None] = [None]
+        self.waiters: list[Callable[[], None]] = []
+        self.counters: Counter[str] = Counter()
+        """The node's, as soon as the link is up."""
+        self.sent = 0
+        self.dropped = 0
+        self.packet_bytes = 1 << 28
+        """The longest PUBLISH of a client that the neighbor takes, as it said in its greeting."""
+        self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
+        """Is told the topic of a message that is longer, and therefore not sent."""
+        self.up_since_s = 0.0
+        self.joined_s = 0.0
+        """When its neighbor became one of the algorithm's."""
+        self._turn = 0
+        self._marks: deque[tuple[Connection, int]] = deque()
+        """Connections and how many of their PINGREQs will have been answered."""
+        self._unmarked = self._unmarked_bytes = 0
+        """Retained messages at QoS 0 since the last mark."""
+
+    @property
+    def lanes(self) -> int:
+        return len(self.connections)
+
+    def prepare(self, initiator: str, incarnation: str, lanes: int, new_stream: str) -> None:
+        """A new set of connections is being made, perhaps by a neighbour that was restarted."""
+        self.initiator = initiator
+        self.incarnation = incarnation
+        if lanes != self.lanes or not any(map(len, self.outgoing)):
+            # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
+            # With nothing to send again there is no number that the neighbor must know.
+            waiting = [entry for lane in self.outgoing for entry in lane.take()]
+            self.outgoing = [OutgoingLane() for _ in range(lanes)]
+            self.stream = new_stream
+            for entry in waiting:
+                self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
+        self.incoming = [None] * lanes
+        self.connections = [None] * lanes
+        self._marks.clear()
+
+    def complete(self) -> bool:
+        return all(connection is not None for connection in self.connections)
+
+    def _lane_of(self, topic: bytes, lanes: int) -> int:
+        if lanes == 1:
+            return 0
+        if self.round_robin:
+            self._turn = (self._turn + 1) % lanes
+            return self._turn
+        return zlib.crc32(topic) % lanes
+
+    def takes(self, packet_bytes: int) -> None:
+        """The neighbor has said, before its connections are used, how long a message may be."""
+        before, self.packet_bytes = self.packet_bytes, packet_bytes
+        if packet_bytes < before:
+            for lane in self.outgoing:
+                lane.drop(self._too_large)
+
+    # ---- sending -------------------------------------------------------------------------
+
+    def _too_large(self, message: Message) -> bool:
+        if len(message.payload) + len(message.properties) + MOST_AROUND < self.packet_bytes:
+            return False
+        size = publish_bytes(message)
+        if size <= self.packet_bytes:
+            return False
+        self.found_too_large(message.topic, size)
+        return True
+
+    def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
+        """Pass `message` on; `done` is called when the neighbour has made it safe."""
+        if self._too_large(message):
+            if done is not None:
+                done()
+            return
+        lane = self._lane_of(message.topic, self.lanes)
+        qos = min(message.qos, self.qos)
+        if qos == 0:
+            frame = to_link(message, 0, 0, now_s)
+            self._send_frame(lane, frame)
+            if message.retain:
+                self._mark(lane, len(frame))
+            if done is not None:
+                done()
+            return
+        self.outgoing[lane].add(message, qos, done)
+        self.transmit(lane, now_s)
+
+    def send_plain(self, topic: bytes, frame: bytes) -> None:
+        """Pass on a message at QoS 0 that is in the link's form already."""
+        if len(frame) > self.packet_bytes and self._too_large(from_link(frame, 0.0)[0]):
+            return
+        self._send_frame(self._lane_of(topic, self.lanes), frame)
+
+    def _send_frame(self, lane: int, frame: bytes) -> None:
+        connection = self.connections[lane]
+        if connection is None or not self.active or connection.waiting_bytes() > self.queue_bytes:
+            self.dropped += 1
+        else:
+            connection.send(frame)
+            self.sent += 1
+
+    def _mark(self, lane: int, size: int) -> None:
+        """A retained message was sent: now and then ask whether the neighbor is done with it."""
+        self._unmarked += 1
+        self._unmarked_bytes += size
+        if self._unmarked < MARK_MESSAGES and self._unmarked_bytes < MARK_BYTES:
+            return
+        self._unmarked = self._unmarked_bytes = 0
+        connection = self.connections[lane]
+        if connection is not None and self.active:
+            self._marks.append((connection, connection.ping()))
+
+    def far_ahead(self) -> bool:
+        """Whether the neighbor has too many retained messages still to take."""
+        marks = self._marks
+        while marks and marks[0][0].pongs >= marks[0][1]:
+            marks.popleft()
+        return len(marks) >= MAX_MARKS
+
+    def transmit(self, lane: int, now_s: float) -> None:
+        connection = self.connections[lane]
+        if connection is not None and self.active and self.status is LinkStatus.UP:
+            outgoing = self.outgoing[lane]
+            expired = outgoing.expired
+            for packet in outgoing.transmit(now_s):
+                connection.send(packet)
+                self.sent += 1
+            if outgoing.expired != expired:
+                self.counters["expired"] += outgoing.expired - expired
+
+    def send_control(self, packet: bytes) -> bool:
+        """A control packet; all go by the first lane, so they stay in order."""
+        connection = self.connections[0]
+        if connection is None or self.status is not LinkStatus.UP:
+            return False
+        if len(packet) > MAX_CONTROL_BYTES and len(packet) > self.packet_bytes:
+            # A retained message, in the comparison with a neighbor that takes none so long.
+            self.found_too_large(RETAINED_TOPIC, len(packet))
+            return True
+        connection.send(packet)
+        return True
+
+    def answer(self, lane: int, incoming: Incoming, answer: bytes) -> None:
+        """Acknowledge what came in the stream `incoming`, if it is the one that runs now."""
+        if lane < self.lanes and self.incoming[lane] is incoming:
+            connection = self.connections[lane]
+            if connection is not None:
+                connection.send(answer)
+
+    def acknowledged(self, lane: int, head: int, packet_id: int, now_s: float) -> None:
+        answer = self.outgoing[lane].acknowledged(head, packet_id)
+        connection = self.connections[lane]
+        if answer and connection is not None:
+            connection.send(answer)
+        self.transmit(lane, now_s)
+        self.release_waiters()
+
+    def release_waiters(self) -> None:
+        """Let publishers go on if there is room."""
+        if self.waiters and not self.congested(0.5) and not self.far_ahead():
+            waiters, self.waiters = self.waiters, []
+            for release in waiters:
+                release()
+
+    def congested(self, part: float = 1.0) -> bool:
+        return self.unacked_bytes() > self.queue_bytes * part
+
+    def unacked(self) -> int:
+        """How many messages the neighbor has not acknowledged."""
+        return sum(map(len, self.outgoing))
+
+    def unacked_bytes(self) -> int:
+        return sum(lane.unacked_bytes for lane in self.outgoing)
+
+    # ---- ends ----------------------------------------------------------------------------
+
+    def went_down(self) -> None:
+        """Every connection is gone or going; what is unacknowledged waits for the next."""
+        self.status = LinkStatus.DOWN
+        self._marks.clear()
+        for index, connection in enumerate(self.connections):
+            if connection is not None:
+                connection.link = None
+                connection.close()
+                self.connections[index] = None
+        for lane in self.outgoing:
+            lane.connection_lost()
+
+    def give_up(self) -> list[Outgoing]:
+        """Forget what the neighbor has not acknowledged; it is the caller's to finish."""
+        lost = [entry for lane in self.outgoing for entry in lane.take()]
+        waiters, self.waiters = self.waiters, []
+        for release in waiters:
+            release()
+        return lost

@@ -1,0 +1,709 @@
+"""The links of a node: dialling, greeting, keeping alive, keeping for a while, letting go.
+
+Every neighbour has one :class:`Link`, whoever dialled.  When two nodes dial each other, the
+connections that the node with the lower id opened are kept, which both ends conclude alike.
+
+A peer that was told to be dialled is dialled for ever, with a growing, jittered pause.  A neighbour
+that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent for longer
+than `dead_after_s`, is kept for `hold_s`.  One that the operator removed is refused until it is
+added again.  A second node of a neighbor's id is refused (`isthmus.exchange.link.same_id`).
+
+A link belongs to a node, not to an address: if another node answers at a peer's address, that is
+another link with a session of its own, and the former one is kept for `hold_s` like any other that
+was lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from isthmus.cooperation.api import SessionInfo
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.host import Cancellable, Channel, Host
+from isthmus.exchange.link.connection import Connection, Greeting
+from isthmus.exchange.link.greeting_room import GreetingRoom, Guest
+from isthmus.exchange.link.hello import (
+    CONTROL_LIMITS,
+    Hello,
+    LinkRefused,
+    cause_of_goodbye,
+    link_key,
+)
+from isthmus.exchange.link.lane import Incoming
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, LinkStatus, Peer
+from isthmus.exchange.link.same_id import SAME_ID_TOPIC, IdConflict, Probe
+from isthmus.exchange.topology.messages import MAX_LINKS
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Disconnect, Publish
+from isthmus.mqtt.reason_codes import ReasonCode
+
+__all__ = ["STREAM_TOPIC", "LinkOwner", "LinkSettings", "Links"]
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+SAME_ID_PAUSE_S = 20.0
+"""The longest pause of a node that is refused because another has its id."""
+STREAM_TOPIC = "$isthmus/stream"
+LINK_OVERHEAD_BYTES = 4_096
+MAX_STREAMS = 4_096
+MAX_STREAMS_EACH = 256
+MAX_STREAM_NAME = 64
+SWEEP_S = 1.0
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """What the configuration says of links."""
+
+    qos: int = 1
+    sessions: int = 1
+    round_robin: bool = False
+    dead_after_s: float = 3.0
+    hold_s: float = 60.0
+    greeting_s: float = 5.0
+    queue_bytes: int = 16 << 20
+    packet_bytes: int = 16 << 20
+    """The longest PUBLISH of a client that this node takes; neighbors are told."""
+    secret: bytes = b""
+
+    @property
+    def max_packet_bytes(self) -> int:
+        """What is read from a link: messages with what links add to them, and control packets."""
+        return max(self.packet_bytes, MAX_CONTROL_BYTES) + LINK_OVERHEAD_BYTES
+
+
+class LinkOwner(Protocol):
+    """Who is told; the exchange."""
+
+    def new_session(self, address: str) -> SessionInfo: ...
+    def link_up(self, link: Link) -> None: ...
+    def link_down(self, link: Link) -> None: ...
+    def link_gone(self, link: Link) -> None: ...
+    def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
+        """A packet came; for how many seconds nothing more is to be heard on that lane, if any."""
+        ...
+
+    def own_other_lives(self) -> tuple[str, ...]:
+        """Incarnations of this node's id, other than its own, that the fabric knows of."""
+        ...
+
+
+class Links:
+    """All links, by the neighbour's id, and the peers to dial, by address."""
+
+    def __init__(self, host: Host, settings: LinkSettings, hello: Hello, owner: LinkOwner) -> None:
+        self.host = host
+        self.settings = settings
+        self.hello = replace(hello, max_packet_bytes=settings.packet_bytes)
+        self.owner = owner
+        self.conflict = IdConflict(host, hello.node_id, 2 * settings.dead_after_s + 1)
+        self.room = GreetingRoom()
+        self._key = link_key(settings.secret)
+        self._probes: dict[str, Probe] = {}
+        self._sweeper: Cancellable | None = None
+        self.links: dict[str, Link] = {}
+        self.peers: dict[str, Peer] = {}
+        self.removed: set[str] = set()
+        self.refusals: Counter[str] = Counter()
+        self._connections: dict[Connection, None] = {}
+        self._holds: dict[str, Cancellable] = {}
+        self._ticker: Cancellable | None = None
+        self._streams = 0
+        self._refused_for: dict[str, str] = {}
+        self._incoming: dict[str, dict[tuple[int, bytes], Incoming]] = {}
+        """Of each neighbor, by lane and stream."""
+        self._stopped = False
+
+    def start(self) -> None:
+        self._tick()
+
+    def stop(self) -> None:
+        """Say goodbye to everybody."""
+        self._stopped = True
+        probes = (probe.timer for probe in self._probes.values())
+        for timer in (self._ticker, self._sweeper, *self._holds.values(), *probes):
+            if timer is not None:
+                timer.cancel()
+        for connection in list(self._connections):
+            connection.say_goodbye(ReasonCode.SERVER_SHUTTING_DOWN)
+
+    # ---- peers ---------------------------------------------------------------------------
+
+    def dial(self, address: str, sessions: int, qos: int) -> Peer:
+        """Begin to keep up a link to `address`."""
+        if address in self.peers:
+            return self.peers[address]
+        peer = Peer(address, sessions, qos, self.owner.new_session(address))
+        self.peers[address] = peer
+        self._dial_soon(peer, 0.0)
+        return peer
+
+    def _dial_soon(self, peer: Peer, delay_s: float) -> None:
+        if not peer.dialling and peer.timer is None:
+            peer.timer = self.host.call_later(delay_s, lambda: self._dial_now(peer))
+
+    def _dial_now(self, peer: Peer) -> None:
+        peer.timer = None
+        if self._stopped or self.peers.get(peer.address) is not peer:
+            return
+        if peer.link is not None and peer.link.status is LinkStatus.UP:
+            return  # the other node was faster
+        peer.dialling = True
+        peer.attempt += 1
+        self._dial_lane(peer, 0)
+
+    def _dial_lane(self, peer: Peer, lane: int) -> None:
+        attempt = peer.attempt
+        mine = self.hello.for_lane(lane, peer.sessions)
+
+        def opened(channel: Channel) -> Connection:
+            connection = self._connection(channel, mine, dialled=True)
+            connection.dialled_for = peer
+            connection.attempt = attempt
+            if peer.dialling and peer.attempt == attempt:
+                connection.begin(max(1, round(self.settings.dead_after_s)))
+            else:
+                connection.close()  # another lane of its set has failed meanwhile
+            return connection
+
+        def failed(problem: str) -> None:
+            self._dial_failed(peer, attempt, problem)
+
+        self.host.dial(peer.address, opened, failed)
+
+    def _dial_failed(
+        self, peer: Peer, attempt: int, problem: str, longest_s: float = LONGEST_PAUSE_S
+    ) -> None:
+        """One lane could not be opened: try the whole set again, later."""
+        if not peer.dialling or peer.attempt != attempt:
+            return  # of a set that is given up already
+        if problem != peer.problem:
+            self.host.log("warning", "cannot link", address=peer.address, cause=problem)
+        peer.problem = problem
+        peer.dialling = False
+        peer.failures += 1
+        for connection in list(self._connections):
+            if connection.dialled_for is peer and connection.attempt == attempt:
+                if connection.link is not None:
+                    connection.link.went_down()
+                connection.close()
+        pause_s = min(longest_s, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
+        self._dial_soon(peer, pause_s * self.host.random.uniform(0.5, 1.0))
+
+    # ---- connections ---------------------------------------------------------------------
+
+    def accepted(self, channel: Channel) -> Connection:
+        """Somebody connected to the link port."""
+        connection = self._connection(channel, self.hello, dialled=False)
+        self.knocked(connection)
+        return connection
+
+    def knocked(self, guest: Guest) -> None:
+        """Somebody is being greeted, or begins a TLS handshake; another may have to leave."""
+        if (leaving := self.room.enter(guest)) is not None:
+            self.refusals["too-many-greetings"] += 1
+            leaving.abort()
+        if self._sweeper is None:
+            self._sweeper = self.host.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cut off those that have been greeting for too long."""
+        self._sweeper = None
+        late_s = self.host.now() - self.settings.greeting_s
+        for guest in self.room:
+            if guest.opened_s <= late_s:
+                self.refusals["greeting-timeout"] += 1
+                self.room.leave(guest)
+                guest.abort()
+        if len(self.room) and not self._stopped:
+            self._sweeper = self.host.call_later(SWEEP_S, self._sweep)
+
+    def _connection(self, channel: Channel, hello: Hello, *, dialled: bool) -> Connection:
+        connection = Connection(
+            channel,
+            hello,
+            dialled=dialled,
+            key=self._key,
+            now_s=self.host.now(),
+            max_packet_bytes=self.settings.max_packet_bytes,
+            token_bytes=self.host.token_bytes,
+            wake=self.host.wake,
+        )
+        self._connections[connection] = None
+        return connection
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Bytes came on `connection`; whatever is wrong with them ends only this link."""
+        self._take(connection, connection.frames(data, self.host.now()))
+
+    def _take(self, connection: Connection, frames: Iterable[bytes]) -> None:
+        try:
+            for frame in frames:
+                if connection.state is Greeting.CLOSED:
+                    return
+                if connection.backlog is not None:
+                    connection.backlog.append(frame)
+                elif connection.state is not Greeting.OPEN:
+                    if connection.greet(frame):
+                        self._proved(connection)
+                elif rest_s := self._frame(connection, frame):
+                    self._rest(connection, rest_s)
+        except LinkRefused as error:
+            self._refused(connection, error)
+        except RemoteProtocolError as error:
+            self.misbehaved(connection, error)
+
+    def _rest(self, connection: Connection, rest_s: float) -> None:
+        """What came takes long: hear others before the rest of it."""
+        connection.backlog = []
+        connection.channel.hold_reading()
+        self.host.call_later(rest_s, lambda: self._go_on(connection))
+
+    def _go_on(self, connection: Connection) -> None:
+        backlog, connection.backlog = connection.backlog or [], None
+        connection.channel.release_reading()
+        self._take(connection, backlog)
+
+    def misbehaved(self, connection: Connection, error: RemoteProtocolError) -> None:
+        """What came on `connection` breaks the rules: it is closed, and the link is down."""
+        self.refusals["protocol-error"] += 1
+        self.host.log(
+            "warning", "bad bytes on a link", peer=self._name(connection), cause=str(error)
+        )
+        connection.say_goodbye(ReasonCode(error.reason_code))
+        self._cut(connection, str(error))
+
+    def _frame(self, connection: Connection, frame: bytes) -> float | None:
+        """Take one packet; how long not to hear this neighbor, if that took long."""
+        head = frame[0]
+        link = connection.link
+        if frame == PINGREQ:
+            connection.send(PINGRESP)
+        elif frame == PINGRESP:
+            connection.pongs += 1
+            if link is not None:
+                if self._probes:
+                    self._pong_came(link)
+                if link.waiters:
+                    link.release_waiters()
+        elif head == 0xE0:
+            self._goodbye_came(connection, frame)
+        elif link is not None and link.status is LinkStatus.UP:
+            return self.owner.frame_arrived(link, connection.lane, frame)
+        else:
+            # The other end has all lanes already; here one is still being opened, or judged.
+            connection.keep_early(frame)
+        return None
+
+    # ---- who may come in -----------------------------------------------------------------
+
+    def _proved(self, connection: Connection) -> None:
+        """The other node is who it says; whether it may come in."""
+        self.room.is_neighbor(connection.host)
+        hello = connection.peer
+        assert hello is not None
+        self._judge(connection, hello)
+        link = self.links.get(hello.node_id)
+        if link is not None and self._stands(link, connection, hello):
+            self._probe(link, connection)
+        else:
+            self._let_in(connection)
+
+    def _let_in(self, connection: Connection) -> None:
+        if not connection.dialled:
+            connection.accept()
+            self.room.leave(connection)
+        self._opened(connection)
+
+    def _judge(self, connection: Connection, peer: Hello) -> None:
+        """Whether `peer` may be linked with; raises `LinkRefused`."""
+        if self._stopped:
+            raise LinkRefused("stopping", "this node is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+        if peer.node_id == self.hello.node_id:
+            self._met_itself(peer)
+        if peer.algorithm != self.hello.algorithm:
+            raise LinkRefused(
+                "algorithm", f"algorithm {peer.algorithm!r:.80} here {self.hello.algorithm!r}"
+            )
+        wanted = connection.dialled_for
+        if wanted is not None and self.peers.get(wanted.address) is wanted:
+            self.removed.discard(peer.node_id)  # it was added again
+        elif wanted is not None or peer.node_id in self.removed:
+            raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
+        link = self.links.get(peer.node_id)
+        if link is None and len(self.links) >= MAX_LINKS:
+            raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
+        initiator = self.hello.node_id if connection.dialled else peer.node_id
+        if connection.lane > 0 and (
+            link is None
+            or link.initiator != initiator
+            or link.incarnation != peer.incarnation
+            or connection.lane >= link.lanes
+            or link.connections[connection.lane] is not None
+        ):
+            raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
+        if link is None or link.status is LinkStatus.DOWN or link.incarnation != peer.incarnation:
+            return
+        ours, theirs = self.hello.node_id, peer.node_id
+        if link.initiator != initiator and link.initiator == min(ours, theirs):
+            raise LinkRefused("duplicate", "there is a link already")
+
+    def _met_itself(self, peer: Hello) -> None:
+        """A node of this node's own id, or this node."""
+        if peer.incarnation == self.hello.incarnation:
+            raise LinkRefused("same-id", "that is this node itself")
+        problem = f"both nodes are called {peer.node_id!r}"
+        self.conflict.told(problem)
+        raise LinkRefused("same-id", problem)
+
+    def _stands(self, link: Link, connection: Connection, hello: Hello) -> bool:
+        """Whether a link that seems to be in order would have to go for this connection.
+
+        Not if both nodes dialled each other: then one of the two connections is too many.
+        """
+        if connection.lane > 0 or link.status is not LinkStatus.UP:
+            return False
+        initiator = self.hello.node_id if connection.dialled else hello.node_id
+        return link.incarnation != hello.incarnation or link.initiator == initiator
+
+    def _probe(self, link: Link, newcomer: Connection) -> None:
+        """Ask the standing link whether it lives before anybody takes it over."""
+        name = link.info.peer
+        probe = self._probes.get(name)
+        if probe is None:
+            standing = link.connections[0]
+            assert standing is not None
+            timer = self.host.call_later(
+                self.settings.dead_after_s / 2, lambda: self._probe_over(name)
+            )
+            probe = self._probes[name] = Probe(link, standing, standing.ping(), timer)
+        probe.newcomers.append(newcomer)
+
+    def _pong_came(self, link: Link) -> None:
+        probe = self._probes.get(link.info.peer)
+        if probe is None or not probe.answered:
+            return
+        del self._probes[link.info.peer]
+        probe.timer.cancel()
+        name = link.info.peer
+        for newcomer in probe.newcomers:
+            if newcomer.state is not Greeting.CLOSED:
+                where = newcomer.channel.peer
+                self._refused(
+                    newcomer,
+                    LinkRefused("same-id", f"a node {name!r} is linked here already and answers"),
+                )
+                payload = f"another node {name!r} came to {self.hello.node_id!r} from {where}"
+                link.send_control(encode(Publish(SAME_ID_TOPIC, payload.encode()), 5))
+
+    def _probe_over(self, name: str) -> None:
+        """No answer in time, or the standing link is down: the newcomer takes it over."""
+        probe = self._probes.pop(name, None)
+        if probe is None:
+            return
+        probe.timer.cancel()
+        waiting = [each for each in probe.newcomers if each.state is not Greeting.CLOSED]
+        for number, newcomer in enumerate(waiting):
+            try:
+                assert newcomer.peer is not None
+                self._judge(newcomer, newcomer.peer)
+                if number == 0:
+                    self._let_in(newcomer)
+                else:
+                    self._proved(newcomer)
+            except LinkRefused as error:
+                self._refused(newcomer, error)
+
+    def same_id_told(self, link: Link, payload: bytes) -> None:
+        """A neighbor says that it has met another node of this node's id."""
+        said = payload[:200].decode(errors="replace")
+        self.conflict.told(f"{link.info.peer!r} says: {said}", by=link.info.peer)
+
+    def _refused(self, connection: Connection, error: LinkRefused) -> None:
+        if error.cause != "duplicate":
+            self.refusals[error.cause] += 1
+            self._log_refusal(connection, error)
+        connection.refuse(error)
+        self.room.leave(connection)
+        peer = connection.dialled_for
+        if peer is None:
+            return
+        if self.peers.get(peer.address) is not peer:
+            return  # no longer wanted
+        # Whom we dial we want, also if it was removed before; both ends may be waiting for that.
+        self.removed.discard(error.node_id)
+        if error.cause == "duplicate":
+            link = self.links.get(error.node_id or connection.peer_id())
+            if link is not None:
+                self._leads_to(peer, link)
+        if error.cause == "same-id" and error.by is not None and not self._is_self(error.by):
+            self.conflict.told(error.problem)
+        longest_s = SAME_ID_PAUSE_S if error.cause == "same-id" else LONGEST_PAUSE_S
+        self._dial_failed(peer, connection.attempt, error.problem, longest_s)
+
+    def _is_self(self, hello: Hello) -> bool:
+        ours = self.hello
+        return (hello.node_id, hello.incarnation) == (ours.node_id, ours.incarnation)
+
+    def _leads_to(self, peer: Peer, link: Link) -> None:
+        """Which node answers at the address of `peer`; another one may have before."""
+        if peer.link is not link:
+            if peer.link is not None and peer.link.info.address == peer.address:
+                peer.link.info.address = ""
+            peer.link = link
+            peer.info = link.info
+            link.info.address = link.info.address or peer.address
+
+    def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
+        """Once for each cause: who is refused usually tries again, for ever."""
+        name = connection.peer_id() or connection.channel.peer.rpartition(":")[0]
+        if self._refused_for.get(name) == error.cause:
+            return
+        if len(self._refused_for) >= MAX_STREAMS:
+            self._refused_for.clear()
+        self._refused_for[name] = error.cause
+        self.host.log(
+            "warning",
+            "link refused",
+            peer=self._name(connection),
+            cause=error.cause,
+            detail=error.problem,
+        )
+
+    def _opened(self, connection: Connection) -> None:
+        """The greeting is over: the connection becomes a lane of the neighbour's link."""
+        hello = connection.peer
+        assert hello is not None
+        initiator = self.hello.node_id if connection.dialled else hello.node_id
+        peer = connection.dialled_for
+        link = self.links.get(hello.node_id)
+        if link is None:
+            link = self._new_link(hello.node_id, peer)
+        if peer is not None:
+            self._leads_to(peer, link)
+            link.qos = peer.qos
+        if connection.lane == 0:
+            self._replaced(link)
+            link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
+            link.takes(hello.max_packet_bytes)
+        link.connections[connection.lane] = connection
+        connection.link = link
+        if peer is not None and connection.lane == 0:
+            for lane in range(1, peer.sessions):
+                self._dial_lane(peer, lane)
+        if link.complete():
+            self._up(link, peer)
+
+    def _new_link(self, node_id: str, peer: Peer | None) -> Link:
+        settings = self.settings
+        if peer is not None and not peer.info.peer:
+            info = peer.info
+        else:  # connected to us, or at an address where another node was before
+            info = self.owner.new_session(peer.address if peer is not None else "")
+        info.peer = node_id
+        link = Link(
+            info,
+            self._new_stream(),
+            qos=settings.qos,
+            queue_bytes=settings.queue_bytes,
+            round_robin=settings.round_robin,
+        )
+        self.links[node_id] = link
+        return link
+
+    def _new_stream(self) -> str:
+        self._streams += 1
+        return f"{self.hello.incarnation}.{self._streams}"
+
+    def stream_arrived(self, link: Link, lane: int, payload: bytes) -> None:
+        """The neighbour says which numbers follow on this lane: take up where they were left."""
+        if len(payload) > MAX_STREAM_NAME:
+            raise RemoteProtocolError(f"a stream's name of {len(payload)} bytes")
+        streams = self._incoming.pop(link.info.peer, {})
+        self._incoming[link.info.peer] = streams
+        if len(self._incoming) > MAX_STREAMS:
+            del self._incoming[next(iter(self._incoming))]
+        key = (lane, payload)
+        incoming = streams.pop(key, None) or Incoming()
+        streams[key] = link.incoming[lane] = incoming
+        incoming.answer = lambda answer: link.answer(lane, incoming, answer)
+        if len(streams) > MAX_STREAMS_EACH:
+            del streams[next(iter(streams))]
+
+    def _replaced(self, link: Link) -> None:
+        """The neighbour connects anew although we did not notice that it was gone."""
+        if link.status is LinkStatus.UP:
+            self._down(link, "replaced by a new connection")
+        else:
+            link.went_down()
+
+    def _up(self, link: Link, peer: Peer | None) -> None:
+        link.status = LinkStatus.UP
+        link.up_since_s = self.host.now()
+        if peer is not None:
+            peer.failures, peer.problem, peer.dialling = 0, "", False
+        self._refused_for.pop(link.info.peer, None)
+        if hold := self._holds.pop(link.info.peer, None):
+            hold.cancel()
+        self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
+        stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
+        for connection in filter(None, link.connections):
+            connection.send(stream)
+        self.owner.link_up(link)
+        for connection in filter(None, list(link.connections)):
+            for frame in connection.take_early():
+                self._frame(connection, frame)
+
+    # ---- losing them ---------------------------------------------------------------------
+
+    def lost(self, connection: Connection, cause: str) -> None:
+        """The channel under `connection` is gone."""
+        self._connections.pop(connection, None)
+        self.room.leave(connection)
+        connection.state = Greeting.CLOSED
+        self._cut(connection, cause)
+        if connection.dialled_for is not None:
+            self._dial_failed(connection.dialled_for, connection.attempt, cause)
+
+    def _cut(self, connection: Connection, cause: str) -> None:
+        """A lane is gone, and with it the link."""
+        link = connection.link
+        if link is None:
+            return
+        if link.status is LinkStatus.UP:
+            self._down(link, cause)
+        else:
+            link.went_down()
+        self._redial(link)
+
+    def _down(self, link: Link, cause: str) -> None:
+        self.host.log("warning", "link down", neighbor=link.info.peer, cause=cause)
+        link.went_down()
+        if link.waiters:
+            self.host.call_later(0.0, link.release_waiters)
+        self.owner.link_down(link)
+        name = link.info.peer
+        self.conflict.gone(name)
+        if name in self._probes:
+            self.host.call_later(0.0, lambda: self._probe_over(name))
+        if not self._stopped:
+            self._hold(name, self.settings.hold_s)
+
+    def _hold_over(self, name: str) -> None:
+        self._holds.pop(name, None)
+        link = self.links.get(name)
+        if link is None:
+            return
+        if any(link.connections):
+            # It is coming back: some of its lanes are here, the others are being opened.
+            self._hold(name, self.settings.greeting_s)
+        else:
+            self.let_go(link, "did not come back")
+
+    def _hold(self, name: str, seconds: float) -> None:
+        self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
+
+    def let_go(self, link: Link, cause: str) -> None:
+        """The neighbour is no longer one, until it is linked again."""
+        if hold := self._holds.pop(link.info.peer, None):
+            hold.cancel()
+        self.links.pop(link.info.peer, None)
+        if link.status is LinkStatus.UP:
+            link.went_down()
+            self.owner.link_down(link)
+            self.conflict.gone(link.info.peer)
+        self.host.log("info", "neighbour let go", neighbor=link.info.peer, cause=cause)
+        for peer in self.peers.values():
+            if peer.link is link:
+                peer.link = None
+                peer.info = self.owner.new_session(peer.address)
+                self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
+        self.owner.link_gone(link)
+
+    def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
+        """A node that stops and will know us again is kept, like one that crashed."""
+        link, peer = connection.link, connection.peer
+        connection.close()
+        packet = decode(frame, 5, CONTROL_LIMITS)
+        assert isinstance(packet, Disconnect)
+        if cause_of_goodbye(packet) == "same-id":
+            own, other = self.hello.node_id, connection.peer_id()
+            self.conflict.told(f"{other!r} is linked with another node {own!r}")
+        if link is None:
+            return
+        stops = packet.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        if stops and peer is not None and peer.keeps_state:
+            connection.link = link
+            self._cut(connection, "it stops, and may be back")
+        else:
+            self.let_go(link, "it said goodbye")
+
+    def _redial(self, link: Link) -> None:
+        for peer in self.peers.values():
+            if peer.link is link:
+                self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
+
+    def _leads_elsewhere(self, link: Link, peer: Peer) -> bool:
+        return any(other.link is link and other is not peer for other in self.peers.values())
+
+    def _forget_peer(self, peer: Peer) -> None:
+        self.peers.pop(peer.address, None)
+        if peer.timer is not None:
+            peer.timer.cancel()
+
+    def remove(self, name: str) -> bool:
+        """The operator removes a neighbour, by its id or address."""
+        peer = self.peers.get(name)
+        link = peer.link if peer is not None else self.links.get(name)
+        if peer is None and link is None:
+            return False
+        if peer is not None and link is not None and self._leads_elsewhere(link, peer):
+            # Another address leads to the same node: only this one is not wanted.
+            self._forget_peer(peer)
+            return True
+        for other in list(self.peers.values()):
+            if other is peer or (link is not None and other.link is link):
+                self._forget_peer(other)
+        if link is not None:
+            self.removed.add(link.info.peer)
+            for connection in link.connections:
+                if connection is not None:
+                    connection.say_goodbye(ReasonCode.ADMINISTRATIVE_ACTION)
+            self.let_go(link, "removed by the operator")
+        return True
+
+    # ---- every turn, every tick ----------------------------------------------------------
+
+    def flush(self) -> None:
+        for connection in self._connections:
+            connection.flush()
+
+    def _tick(self) -> None:
+        """Ping every lane; cut those that have been silent for too long."""
+        now_s = self.host.now()
+        for connection in list(self._connections):
+            silent_s = now_s - connection.heard_s
+            if connection.state is Greeting.OPEN:
+                if silent_s > self.settings.dead_after_s:
+                    connection.channel.abort()
+                    self._cut(connection, f"silent for {silent_s:.1f} s")
+                else:
+                    connection.ping()
+            elif connection.state is Greeting.CONNACK and now_s - connection.opened_s > (
+                self.settings.greeting_s
+            ):
+                self.refusals["greeting-timeout"] += 1
+                connection.channel.abort()
+        self.conflict.announced(self.owner.own_other_lives())
+        self._ticker = self.host.call_later(self.settings.dead_after_s / 3, self._tick)
+
+    def _name(self, connection: Connection) -> str:
+        return connection.peer_id() or connection.channel.peer
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self.links.values())

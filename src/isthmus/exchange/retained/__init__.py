@@ -1,0 +1,1 @@
+"""Retained messages: one last message per topic, at every broker."""

@@ -1,0 +1,1 @@
+"""The guard that keeps the active links a tree."""

@@ -1,0 +1,529 @@
+"""The topology guard: of the links that people made, it lets the algorithm use a forest.
+
+PF and SF assume that the nodes form a tree (ILDM §3); the paper leaves it to the operator.  The
+guard makes it so, without I/O, timers or a clock: calls in, `GuardActions` out.
+
+Every node *announces* its links, and announcements travel over every link that is up, so all nodes
+of a fabric come to know the same graph and, by `TopologyView.forest`, the same forest.  A link
+outside the forest closes a ring; it is BLOCKED, stays up as a standby, and its announcement tells
+every operator.  Two numbers make this safe:
+
+- **birth**: each end counts an *epoch* beyond every number it has seen; the birth of the link is
+  the greater of the two.  A link that closes a ring is therefore younger than the rest of it and
+  loses, so traffic that flows is not disturbed.  Births are equal only in a race; then the link
+  with the greatest sorted ends loses.
+- **opening**: an end that wants to use a link announces a number; the link is ACTIVE while both
+  ends announce the same one.  Who closes and opens again uses a greater number, so neither end can
+  take what belongs to an earlier opening for the present one.  An end opens a link of the forest
+  only when no other path of open links leads to the neighbour: break before make.
+
+Invariants:
+
+- announcements are kept as long as a neighbour vouches for them, and vouched for only while their
+  node is connected in the voucher's own view.  A node that is cut off is therefore forgotten
+  everywhere, although no message says that it went;
+- an opening is believed only when it came over the link itself, where it is in order with the
+  algorithm's messages.  What is sent after `activate` finds the other end ACTIVE, unless that one
+  has closed the link since;
+- links that go down, however many at once, never let a ring come about; links that come up at the
+  same time may, until the announcements of one have reached the others.
+
+Departure from the obvious path vector: paths over active links alone do not show two ends of a
+standby link the same ring at the same time, and cutting a victim per observed ring can part the
+fabric when rings share links.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from isthmus.errors import LocalProtocolError, RemoteProtocolError
+from isthmus.exchange.topology.link import GuardedLink, LinkState
+from isthmus.exchange.topology.messages import (
+    LEAP,
+    MAX_COUNTER,
+    MAX_LINKS,
+    Announcement,
+    Hello,
+    NodeKey,
+    Update,
+    check_name,
+    encode_hello,
+    encode_updates,
+    parse,
+)
+from isthmus.exchange.topology.view import (
+    Ends,
+    TopologyView,
+    ends_of,
+    first_steps,
+    shortest_paths,
+)
+
+__all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
+
+MAX_NODES = 1_024
+"""Announcements that one neighbour may vouch for."""
+MAX_ENTRIES = 8 * MAX_NODES
+"""Links in them, each counted at either end."""
+MAX_WHOLE_PATHS = 128
+MAX_LOOPS = 100
+"""What `status` tells."""
+
+
+class GuardActions(Protocol):
+    """What the guard wants done.
+
+    An action may call the guard: what follows from that is done after what was decided before.
+    """
+
+    def send(self, neighbor: str, payload: bytes) -> None:
+        """Carry `payload` to the guard at the other end, once and in order."""
+        ...
+
+    def activate(self, neighbor: str) -> None:
+        """The algorithm may use the link from now on, and begins anew on it."""
+        ...
+
+    def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
+        """The algorithm must not use the link (any more).
+
+        `ring` lists the node ids from one end of the link to the other.  It is empty if the
+        other end closed the link for a reason not known here yet; the call is then repeated
+        when the ring is known, unless the link is activated again.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How another node is reached over active links."""
+
+    next_neighbor: str
+    path: tuple[str, ...]
+    """Node ids, this node's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A ring of links, and the one of them that is kept closed: the one to cut."""
+
+    link: tuple[str, str]
+    ring: tuple[str, ...]
+    """From one end of `link` to the other."""
+
+
+class TopologyGuard:
+    """Decides which of a node's links the algorithm may use."""
+
+    def __init__(self, node_id: str, incarnation: str, actions: GuardActions) -> None:
+        """`incarnation` is any text that is new at every start of the node."""
+        self._here = NodeKey(check_name(node_id, "node id"), check_name(incarnation, "incarnation"))
+        self._actions = actions
+        self._links: dict[str, GuardedLink] = {}
+        self._clock = 0
+        self._own = Announcement(self._here, 1, ())
+        self._others: dict[NodeKey, Announcement] = {}
+        self._connected: set[NodeKey] = {self._here}
+        self._changed: set[NodeKey] = set()
+        """Of whom neighbors may have to be told something else than before."""
+        self._contradicted: list[Announcement] = []
+        self._cached_view: TopologyView | None = None
+        self._cached_reach: dict[str, Reach] | None = None
+        self._cached_ways: dict[str, frozenset[str]] | None = None
+        self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
+        self._draining = False
+
+    # ---- what happens ----
+
+    def link_up(self, neighbor: str) -> None:
+        """A link came up; if it was up already, it began anew."""
+        if check_name(neighbor, "neighbour") == self._here.node_id:
+            raise LocalProtocolError(f"node {neighbor!r} cannot be its own neighbour")
+        if len(self._links) >= MAX_LINKS and neighbor not in self._links:
+            raise LocalProtocolError(f"a node has at most {MAX_LINKS} links")
+        self._forget_link(neighbor)
+        self._clock = min(self._clock + 1, MAX_COUNTER)
+        link = self._links[neighbor] = GuardedLink(neighbor, self._clock)
+        self._send_hello(link)
+        self._settle()
+
+    def link_down(self, neighbor: str) -> None:
+        """A link went down; nothing that was learned over it alone is believed any more."""
+        self._forget_link(neighbor)
+        self._settle()
+
+    def message_arrived(self, neighbor: str, payload: bytes) -> None:
+        """The neighbour's guard said something.
+
+        Raises `RemoteProtocolError`, with nothing changed, if it cannot be understood.
+        """
+        link = self._links.get(neighbor)
+        if link is None:
+            return
+        message = parse(payload)
+        if isinstance(message, Hello):
+            self._hello_arrived(link, message)
+        elif link.peer is not None:  # before the hello: left over from before an interruption
+            self._update_arrived(link, message)
+        self._settle()
+
+    # ---- what is known ----
+
+    def state(self, neighbor: str) -> LinkState:
+        link = self._links.get(neighbor)
+        return LinkState.DOWN if link is None else link.state
+
+    def reach(self) -> Mapping[str, Reach]:
+        """How every other node is reached over active links."""
+        if self._cached_reach is None:
+            self._cached_reach = self._find_reach()
+        return self._cached_reach
+
+    def ways(self) -> Mapping[str, frozenset[str]]:
+        """The neighbors on the way to each node that is reached over active links.
+
+        The same object as long as nothing has changed.
+        """
+        if self._cached_ways is None:
+            self._cached_ways = self._find_ways()
+        return self._cached_ways
+
+    @property
+    def size(self) -> int:
+        """How many nodes the fabric has, as far as is known here."""
+        return len(self._view.nodes)
+
+    def is_primary(self, origin: str, neighbor: str) -> bool:
+        """Whether a message of `origin` may come over the link to `neighbor`.
+
+        An origin that is not known may come from anywhere, this node's own messages from nowhere.
+        """
+        if origin == self._here.node_id:
+            return False
+        ways = self.ways().get(origin)
+        return ways is None or neighbor in ways
+
+    def loops(self, limit: int | None = None) -> list[Loop]:
+        """Every ring of the fabric, or the first few, wherever in it, with the link to cut."""
+        view = self._view
+        return [Loop((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out[:limit]]
+
+    def duplicates(self) -> dict[str, tuple[str, ...]]:
+        """Node ids that several nodes of the fabric have, with their incarnations.
+
+        While a restart is not noticed by all neighbours yet, both lives of the node are seen.
+        """
+        return {node: lives for node, lives in self._view.lives.items() if len(lives) > 1}
+
+    def other_lives(self) -> tuple[str, ...]:
+        """Other incarnations of this node's own id: its life before a restart, or a second node."""
+        here = self._here
+        return tuple(
+            life for life in self._view.lives.get(here.node_id, ()) if life != here.incarnation
+        )
+
+    def status(self) -> dict[str, object]:
+        """The whole fabric as seen from here, JSON-able."""
+        view = self._view
+        return {
+            "node": self._here.node_id,
+            "incarnation": self._here.incarnation,
+            "neighbors": {name: link.state.value for name, link in sorted(self._links.items())},
+            "nodes": sorted(view.lives),
+            "links": [
+                {"ends": [a.node_id, b.node_id], "birth": edge.birth, "state": self._seen(a, b)}
+                for (a, b), edge in sorted(view.edges.items())
+            ],
+            "paths": self._paths(),
+            "loops": [
+                {"cut": list(loop.link), "ring": list(loop.ring)} for loop in self.loops(MAX_LOOPS)
+            ],
+            "loops_total": len(view.left_out),
+            "duplicates": {node: list(lives) for node, lives in self.duplicates().items()},
+        }
+
+    def _paths(self) -> dict[str, list[str]]:
+        """In a fabric of many nodes only the first step and the last, for brevity."""
+        if len(self._connected) <= MAX_WHOLE_PATHS:
+            return {node: list(reach.path) for node, reach in sorted(self.reach().items())}
+        here = self._here.node_id
+        steps = first_steps(self._active_forest(), self._here)
+        return {
+            node.node_id: [here, step.node_id]
+            if node == step
+            else [here, step.node_id, "…", node[0]]
+            for node, step in sorted(steps.items())
+            if node.node_id != here
+        }
+
+    def _seen(self, a: NodeKey, b: NodeKey) -> str:
+        if (a, b) not in self._view.forest:
+            return LinkState.BLOCKED.value
+        active = self._view.edges[a, b].active
+        return LinkState.ACTIVE.value if active else LinkState.LEARNING.value
+
+    # ---- announcements ----
+
+    @property
+    def _view(self) -> TopologyView:
+        if self._cached_view is None:
+            known = {**self._others, self._here: self._own}
+            self._cached_view = TopologyView(self._here, known)
+        return self._cached_view
+
+    def _forget_link(self, neighbor: str) -> None:
+        link = self._links.pop(neighbor, None)
+        if link is not None:
+            self._choose(link.heard)
+
+    def _choose(self, keys: Iterable[NodeKey]) -> None:
+        """Whom to believe about each of `keys`, now that somebody says something else of it."""
+        for key in keys:
+            best = self._best(key)
+            self._changed.add(key)
+            if best is self._others.get(key):
+                continue
+            if best is None:
+                del self._others[key]
+            else:
+                self._others[key] = best
+            self._cached_view = None
+
+    def _best(self, key: NodeKey) -> Announcement | None:
+        """A neighbor itself, over its own link, or else who says the latest."""
+        itself = self._links.get(key.node_id)
+        if itself is not None and itself.peer == key and key in itself.heard:
+            return itself.heard[key]
+        said = [link.heard[key] for link in self._links.values() if key in link.heard]
+        return max(said, key=lambda announcement: announcement.sequence, default=None)
+
+    def _hello_arrived(self, link: GuardedLink, hello: Hello) -> None:
+        formerly = tuple(link.heard)
+        if link.greet(hello):
+            self._send_hello(link)
+        self._follow(link.birth)
+        self._choose(formerly)
+
+    def _follow(self, birth: int) -> None:
+        """Count on from `birth`, unless nobody can have counted so far."""
+        if self._clock < birth <= self._clock + LEAP:
+            self._clock = birth
+
+    def _update_arrived(self, link: GuardedLink, update: Update) -> None:
+        news = {announcement.node for announcement in update.nodes}
+        if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
+            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
+        entries = sum(len(announcement.links) for announcement in update.nodes)
+        if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
+            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
+        for announcement in update.nodes:
+            if announcement.node == link.peer:
+                link.check(announcement, self._here)
+        for key in update.gone:
+            link.withdraw(key)
+        for announcement in update.nodes:
+            self._announced(link, announcement)
+        self._choose(update.gone)
+
+    @staticmethod
+    def _entries_with(link: GuardedLink, update: Update) -> int:
+        after = {**link.heard, **{each.node: each for each in update.nodes}}
+        return sum(len(announcement.links) for announcement in after.values())
+
+    def _announced(self, link: GuardedLink, announcement: Announcement) -> None:
+        key = announcement.node
+        known = self._others.get(key)
+        if key == self._here:
+            self._contradict(announcement)
+        elif key == link.peer:
+            link.vouch(announcement)
+            link.hear(announcement, self._here)
+            self._choose((key,))
+        elif known is None or announcement.sequence <= known.sequence + LEAP:
+            link.vouch(known if known is not None and announcement == known else announcement)
+            self._choose((key,))
+            self._ask(announcement)
+        for entry in announcement.links:
+            self._follow(entry.birth)
+
+    def _ask(self, announcement: Announcement) -> None:
+        """Somebody says of a neighbor what it has not said itself, or not yet: show it to it."""
+        key = announcement.node
+        itself = self._links.get(key.node_id)
+        if (
+            itself is not None
+            and itself.peer == key
+            and key in itself.heard
+            and announcement.sequence > max(itself.heard[key].sequence, itself.told.get(key, 0))
+        ):
+            itself.told[key] = announcement.sequence
+            for payload in encode_updates([announcement], []):
+                self._send(itself, payload)
+
+    def _contradict(self, announcement: Announcement) -> None:
+        """What others say of this node must not be later than what it says itself.
+
+        Those who have heard the other word need a later one; those who have not would not follow a
+        leap by one more than they may.  So it is said twice.
+        """
+        own, sequence = self._own, announcement.sequence
+        if own.sequence <= sequence <= own.sequence + LEAP and announcement.links != own.links:
+            self._contradicted.append(replace(own, sequence=sequence))
+            self._own = replace(own, sequence=min(sequence + 1, MAX_COUNTER))
+
+    def _renew_own(self) -> None:
+        entries = (link.entry for link in self._links.values())
+        links = tuple(sorted(entry for entry in entries if entry is not None))
+        if links != self._own.links:
+            sequence = min(self._own.sequence + 1, MAX_COUNTER)
+            self._own = Announcement(self._here, sequence, links)
+            self._cached_view = None
+
+    # ---- decisions ----
+
+    def _settle(self) -> None:
+        """Draw every conclusion from what is known now, and then act."""
+        self._renew_own()
+        forest = self._view.forest
+        for link in self._links.values():
+            link.close_if_due(self._ends(link) in forest)
+        self._renew_own()  # what has just been closed must not keep another link closed
+        for link in self._links.values():
+            if link.may_open and self._ends(link) in forest and not self._open_path(link):
+                link.open()
+        self._renew_own()
+        changed, self._changed = self._changed | (self._connected ^ self._view.nodes), set()
+        self._connected = self._view.nodes
+        for link in self._links.values():
+            if link.peer is not None:
+                self._tell(link, changed)
+        self._contradicted.clear()
+        self._conclude()
+        self._cached_reach = self._cached_ways = None
+        self._drain()
+
+    def _ends(self, link: GuardedLink) -> Ends | None:
+        return None if link.peer is None else ends_of(self._here, link.peer)
+
+    def _open_path(self, link: GuardedLink) -> bool:
+        """Whether open links lead to the neighbour already.
+
+        A link counts as open as soon, and as long, as one end has it open: of two links that
+        would close a ring together, often one sees the other in time.
+        """
+        assert link.peer is not None
+        opened = {self._ends(other): other.opening for other in self._links.values()}
+        edges = [
+            ends
+            for ends, edge in self._view.edges.items()
+            if ends != self._ends(link) and (any(edge.openings) or opened.get(ends, 0))
+        ]
+        return link.peer in shortest_paths(edges, self._here)
+
+    def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
+        """Bring what we vouch for up to date, at the other end of `link`.
+
+        Our own announcement goes last: who sees the link in it knows what we know.
+        """
+        news, gone = [], []
+        for key in sorted(self._connected if link.fresh else changed):
+            if key == self._here:
+                continue
+            told, heard = link.told.get(key, 0), link.heard.get(key)
+            if key not in self._connected:
+                if told:
+                    gone.append(key)
+                    del link.told[key]
+                continue
+            best = self._others[key]
+            if told > best.sequence or best.sequence > max(told, heard.sequence if heard else 0):
+                news.append(best)
+        if link.told.get(self._here) != self._own.sequence:
+            for said in self._contradicted:
+                for payload in encode_updates([said], []):
+                    self._send(link, payload)
+            news.append(self._own)
+        link.fresh = False
+        link.told.update((announcement.node, announcement.sequence) for announcement in news)
+        for payload in encode_updates(news, gone):
+            self._send(link, payload)
+
+    def _conclude(self) -> None:
+        """Blocks before activations, both after what was told."""
+        view = self._view
+        for link in self._links.values():
+            interrupted = link.interrupted()
+            if not interrupted and link.ring:
+                continue  # told already
+            link.ring = self._ring_of(link, view)
+            if interrupted or link.ring:
+                link.state = LinkState.BLOCKED
+                self._block(link)
+        for link in self._links.values():
+            if link.joined():
+                self._activate(link)
+
+    def _ring_of(self, link: GuardedLink, view: TopologyView) -> tuple[str, ...]:
+        ends = self._ends(link)
+        if ends is None or ends not in view.edges or ends in view.forest:
+            return ()
+        return view.ring(ends)
+
+    def _active_forest(self) -> list[Ends]:
+        """The active links of the forest; for links of ours, as they are here."""
+        view = self._view
+        ours = {self._ends(link): link.state is LinkState.ACTIVE for link in self._links.values()}
+        return [ends for ends in view.forest if ours.get(ends, view.edges[ends].active)]
+
+    def _find_reach(self) -> dict[str, Reach]:
+        reach: dict[str, Reach] = {}
+        for node, path in shortest_paths(self._active_forest(), self._here).items():
+            if node.node_id != self._here.node_id:
+                found = Reach(path[1].node_id, tuple(key.node_id for key in path))
+                reach.setdefault(node.node_id, found)
+        return reach
+
+    def _find_ways(self) -> dict[str, frozenset[str]]:
+        ways: dict[str, frozenset[str]] = {}
+        for node, first in first_steps(self._active_forest(), self._here).items():
+            if node.node_id != self._here.node_id:
+                before = ways.get(node.node_id, frozenset())
+                ways[node.node_id] = before | {first.node_id}
+        return ways
+
+    @property
+    def weight(self) -> int:
+        """Nodes and links that are known; a message takes a time in proportion to it."""
+        return sum(len(link.heard) + link.entries for link in self._links.values())
+
+    # ---- acting ----
+
+    def _send_hello(self, link: GuardedLink) -> None:
+        self._send(link, encode_hello(Hello(self._here.incarnation, link.epoch)))
+
+    def _send(self, link: GuardedLink, payload: bytes) -> None:
+        self._outbox.append((link, lambda: self._actions.send(link.neighbor, payload)))
+
+    def _activate(self, link: GuardedLink) -> None:
+        self._outbox.append((link, lambda: self._actions.activate(link.neighbor)))
+
+    def _block(self, link: GuardedLink) -> None:
+        ring = link.ring
+        self._outbox.append((link, lambda: self._actions.block(link.neighbor, ring)))
+
+    def _drain(self) -> None:
+        """Act in order, also if an action calls the guard; nothing on links that have gone."""
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._outbox:
+                link, act = self._outbox.popleft()
+                if self._links.get(link.neighbor) is link:
+                    act()
+        finally:
+            self._draining = False

@@ -1,0 +1,160 @@
+"""One link as the topology guard at one of its ends keeps it.
+
+    link_up ─▶ LEARNING ──both ends opened──▶ ACTIVE
+                  │                           │  ▲
+                  └──closes a ring──▶ BLOCKED ◀┘  │
+                                        └─────────┘
+
+The openings follow three rules, which keep the two ends in step (see
+`isthmus.exchange.topology.guard`):
+
+1. an end adopts the neighbour's opening if that is greater than any it has used itself, and takes a
+   number of its own otherwise;
+2. an end whose neighbour closed, or opened with a greater number, closes before it opens again;
+3. an end that has opened waits for a neighbour that has not yet, or that is still at a smaller
+   number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.topology.messages import (
+    LEAP,
+    MAX_COUNTER,
+    Announcement,
+    Hello,
+    LinkEntry,
+    NodeKey,
+)
+
+__all__ = ["GuardedLink", "LinkState"]
+
+
+class LinkState(Enum):
+    """What the guard lets the algorithm do with a link."""
+
+    DOWN = "down"
+    LEARNING = "learning"
+    """Up; not judged yet, or the other end has not opened it yet."""
+    ACTIVE = "active"
+    BLOCKED = "blocked"
+    """Up, but closed for the algorithm: a standby."""
+
+
+@dataclass(eq=False, slots=True)
+class GuardedLink:
+    """Conversation, openings and state of one link, from `link_up` to `link_down`."""
+
+    neighbor: str
+    epoch: int
+    peer: NodeKey | None = None
+    """Known from the neighbour's hello on."""
+    peer_epoch: int = 0
+    heard: dict[NodeKey, Announcement] = field(default_factory=dict)
+    """What the neighbour vouches for; `vouch` and `withdraw` change it."""
+    entries: int = 0
+    """The links in it."""
+    told: dict[NodeKey, int] = field(default_factory=dict)
+    """What we vouch for towards the neighbour, with sequence numbers."""
+    fresh: bool = True
+    """Nothing has been told yet."""
+    opening: int = 0
+    peer_opening: int | None = None
+    """None until the neighbour's own announcement of this link came over it."""
+    state: LinkState = LinkState.LEARNING
+    ring: tuple[str, ...] = ()
+    """Why it was BLOCKED last, as far as that was told."""
+    _used: int = 0
+    _active: int = 0
+
+    @property
+    def birth(self) -> int:
+        return max(self.epoch, self.peer_epoch)
+
+    @property
+    def entry(self) -> LinkEntry | None:
+        return None if self.peer is None else LinkEntry(self.peer, self.birth, self.opening)
+
+    def greet(self, hello: Hello) -> bool:
+        """The neighbour begins anew.  Returns whether it must be greeted again.
+
+        A second hello of another life or epoch means that only the neighbour noticed an
+        interruption: it has not had our hello since.  The openings' numbers go on counting.
+        """
+        peer = NodeKey(self.neighbor, hello.incarnation)
+        again = self.peer is not None and (self.peer, self.peer_epoch) != (peer, hello.epoch)
+        self.peer, self.peer_epoch = peer, hello.epoch
+        self.heard.clear()
+        self.entries = 0
+        self.opening, self.peer_opening = 0, None
+        self.fresh = True
+        if again:
+            self.told.clear()
+        return again
+
+    def vouch(self, announcement: Announcement) -> None:
+        self.withdraw(announcement.node)
+        self.heard[announcement.node] = announcement
+        self.entries += len(announcement.links)
+
+    def withdraw(self, key: NodeKey) -> None:
+        before = self.heard.pop(key, None)
+        if before is not None:
+            self.entries -= len(before.links)
+
+    def check(self, announcement: Announcement, here: NodeKey) -> None:
+        """Raises `RemoteProtocolError` if the neighbor's opening leaves no greater one to use."""
+        opening = self._opening_in(announcement, here) or 0
+        if opening > self._used + LEAP:
+            raise RemoteProtocolError(f"{self.neighbor} opens a link as number {opening}")
+
+    def hear(self, announcement: Announcement, here: NodeKey) -> None:
+        """The neighbour's own announcement came over this link."""
+        self.peer_opening = self._opening_in(announcement, here)
+
+    def _opening_in(self, announcement: Announcement, here: NodeKey) -> int | None:
+        for entry in announcement.links:
+            if entry.peer == here and entry.birth == self.birth:
+                return entry.opening
+        return None
+
+    def close_if_due(self, in_forest: bool) -> None:
+        if self.opening and (not in_forest or self._overtaken()):
+            self.opening = 0
+
+    def _overtaken(self) -> bool:
+        peer_opening = self.peer_opening or 0
+        if self.opening == self._active:
+            return peer_opening != self.opening
+        return peer_opening > self.opening
+
+    @property
+    def may_open(self) -> bool:
+        return self.opening == 0 and self.peer_opening is not None and self._used < MAX_COUNTER
+
+    def open(self) -> None:
+        peer_opening = self.peer_opening or 0
+        self.opening = peer_opening if peer_opening > self._used else self._used + 1
+        self._used = self.opening
+
+    def interrupted(self) -> bool:
+        """Whether what was ACTIVE is no longer so; tells it once."""
+        if not self._active or self._active == self._agreed():
+            return False
+        self._active = 0
+        self.state = LinkState.BLOCKED
+        return True
+
+    def joined(self) -> bool:
+        """Whether both ends have opened it now; tells it once."""
+        if self._active or not self._agreed():
+            return False
+        self._active = self._agreed()
+        self.state = LinkState.ACTIVE
+        return True
+
+    def _agreed(self) -> int:
+        return self.opening if self.opening == self.peer_opening else 0

@@ -1,0 +1,173 @@
+"""The fabric as one node knows it: a graph, its forest, and the rings that the forest leaves out.
+
+A link is in the graph when both of its ends announce it with the same birth.  The *forest* is the
+graph's minimum spanning forest with links ordered by birth and then by their sorted ends (Kruskal,
+1956).  No two links compare equal, so the forest is unique: nodes that know the same graph agree on
+it without talking.  It has three properties the guard stands on:
+
+- every link outside it is the greatest, that is the youngest, on the one ring it closes with it;
+- a link that is added and closes a ring never replaces an older one;
+- a link of the forest stays in it, whatever other links go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
+
+__all__ = ["Edge", "Ends", "TopologyView", "ends_of", "first_steps", "shortest_paths"]
+
+Ends = tuple[NodeKey, NodeKey]
+
+
+def ends_of(a: NodeKey, b: NodeKey) -> Ends:
+    """The two ends of a link in their canonical order."""
+    return (a, b) if a < b else (b, a)
+
+
+class Edge(NamedTuple):
+    """A link that both ends announce; `openings` are theirs, in no particular order."""
+
+    ends: Ends
+    birth: int
+    openings: tuple[int, int]
+
+    @property
+    def active(self) -> bool:
+        return self.openings[0] == self.openings[1] > 0
+
+
+def shortest_paths(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, tuple[NodeKey, ...]]:
+    """A shortest path from `start` to every node it reaches, both included.
+
+    Among paths of one length the neighbour with the lowest id is taken.
+    """
+    around: dict[NodeKey, list[NodeKey]] = {start: []}
+    for a, b in edges:
+        around.setdefault(a, []).append(b)
+        around.setdefault(b, []).append(a)
+    paths: dict[NodeKey, tuple[NodeKey, ...]] = {start: (start,)}
+    queue = deque([start])
+    while queue:
+        at = queue.popleft()
+        for following in sorted(around[at]):
+            if following not in paths:
+                paths[following] = (*paths[at], following)
+                queue.append(following)
+    return paths
+
+
+def first_steps(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, NodeKey]:
+    """Of the shortest path from `start` to every node it reaches, the first step."""
+    around: dict[NodeKey, list[NodeKey]] = {start: []}
+    for a, b in edges:
+        around.setdefault(a, []).append(b)
+        around.setdefault(b, []).append(a)
+    steps = {neighbor: neighbor for neighbor in sorted(around[start])}
+    queue = deque(steps)
+    while queue:
+        at = queue.popleft()
+        for following in sorted(around[at]):
+            if following not in steps and following != start:
+                steps[following] = steps[at]
+                queue.append(following)
+    return steps
+
+
+class TopologyView:
+    """Built from announcements; what is asked is computed once, when it is asked first."""
+
+    def __init__(self, here: NodeKey, announcements: Mapping[NodeKey, Announcement]) -> None:
+        self.here = here
+        self.edges: dict[Ends, Edge] = {}
+        self.nodes: set[NodeKey] = {here}
+        """The nodes connected with this one over links that are up, active or not."""
+        entries: dict[NodeKey, dict[NodeKey, LinkEntry]] = {}
+        queue = deque([here])
+        while queue:
+            node = queue.popleft()
+            mine = entries.get(node)
+            if mine is None:
+                mine = entries[node] = {entry[0]: entry for entry in announcements[node].links}
+            for peer, entry in mine.items():
+                theirs = entries.get(peer)
+                if theirs is None:
+                    if peer not in announcements:
+                        continue
+                    links = announcements[peer].links
+                    theirs = entries[peer] = {entry[0]: entry for entry in links}
+                other = theirs.get(node)
+                if other is None or other.birth != entry.birth:
+                    continue
+                ends = (node, peer) if node < peer else (peer, node)
+                if ends not in self.edges:
+                    self.edges[ends] = Edge(ends, entry.birth, (entry.opening, other.opening))
+                if peer not in self.nodes:
+                    self.nodes.add(peer)
+                    queue.append(peer)
+
+    @cached_property
+    def forest(self) -> frozenset[Ends]:
+        leader = {node: node for node in self.nodes}
+
+        def find(node: NodeKey) -> NodeKey:
+            while leader[node] != node:
+                leader[node] = node = leader[leader[node]]
+            return node
+
+        chosen = []
+        for _, ends in sorted((edge.birth, ends) for ends, edge in self.edges.items()):
+            a, b = find(ends[0]), find(ends[1])
+            if a != b:
+                leader[a] = b
+                chosen.append(ends)
+        return frozenset(chosen)
+
+    def ring(self, ends: Ends) -> tuple[str, ...]:
+        """The ring that a link outside the forest closes, as ids from one end to the other."""
+        up, down = self._ancestors(ends[0]), self._ancestors(ends[1])
+        while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
+            up.pop()
+            down.pop()
+        return tuple(node.node_id for node in (*up, *reversed(down[:-1])))
+
+    def _ancestors(self, node: NodeKey) -> list[NodeKey]:
+        """From `node` to the root of its tree, both included."""
+        found = [node]
+        while (parent := self._parents[found[-1]]) is not None:
+            found.append(parent)
+        return found
+
+    @cached_property
+    def _parents(self) -> dict[NodeKey, NodeKey | None]:
+        """The forest, of which all is connected with this node, hung up at it."""
+        around: dict[NodeKey, list[NodeKey]] = {self.here: []}
+        for a, b in self.forest:
+            around.setdefault(a, []).append(b)
+            around.setdefault(b, []).append(a)
+        parents: dict[NodeKey, NodeKey | None] = {self.here: None}
+        queue = deque([self.here])
+        while queue:
+            node = queue.popleft()
+            for other in around[node]:
+                if other not in parents:
+                    parents[other] = node
+                    queue.append(other)
+        return parents
+
+    @cached_property
+    def left_out(self) -> tuple[Ends, ...]:
+        """The links that close rings, in order."""
+        return tuple(sorted(set(self.edges) - self.forest))
+
+    @cached_property
+    def lives(self) -> dict[str, tuple[str, ...]]:
+        """The incarnations of every node id that is connected; more than one is a fault."""
+        lives: dict[str, tuple[str, ...]] = {}
+        for node_id, incarnation in sorted(self.nodes):
+            lives[node_id] = (*lives.get(node_id, ()), incarnation)
+        return lives

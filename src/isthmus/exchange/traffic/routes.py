@@ -1,0 +1,89 @@
+"""What the data plane remembers of the algorithm's decisions: the forwarding table.
+
+One table per place a message can come from: all local clients together, and each neighbour.  A hit
+costs one dictionary access and means that the topic was found valid before; a miss checks it and
+asks the algorithm.  `Port.routes_changed` drops what it touches.  Bounded, the neighbors' tables
+together: a full table is emptied and fills again with the topics in use, so who invents topics
+costs misses but no memory, and emptying all of them takes no long time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from isthmus.cooperation.api import Route
+from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, matches
+
+__all__ = ["MAX_TOPICS", "RouteTable", "decode_topic"]
+
+MAX_TOPICS = 65_536
+_TOPIC_NAME_INVALID = 0x90
+MAX_COMPARISONS = 2_000  # more than that, and asking anew is cheaper than looking through
+
+
+class RouteTable(dict[bytes, Route]):
+    """Topic bytes → route; a missing topic is asked for."""
+
+    __slots__ = ("_ask", "_same", "max_levels", "most")
+
+    def __init__(self, ask: Callable[[str], Route]) -> None:
+        super().__init__()
+        self._ask = ask
+        self._same: dict[Route, Route] = {}
+        """Equal routes are one object: so many of their own take long to throw away."""
+        self.max_levels = MAX_TOPIC_BYTES + 1
+        """Of a topic; what has more is its sender's fault."""
+        self.most = MAX_TOPICS
+
+    def __missing__(self, topic: bytes) -> Route:
+        """Raises `RemoteProtocolError` for bytes that are no topic name."""
+        name = decode_topic(topic)
+        if name.count("/") >= self.max_levels:
+            raise RemoteProtocolError(
+                f"a topic name of more than {self.max_levels} levels",
+                section="4.7.3",
+                reason_code=_TOPIC_NAME_INVALID,
+            )
+        route = self._ask(name)
+        if len(self) >= self.most:
+            self.clear()
+        route = self[topic] = self._same.setdefault(route, route)
+        return route
+
+    def clear(self) -> None:
+        super().clear()
+        self._same.clear()
+
+    def drop(self, filters: Iterable[str] | None) -> None:
+        """Forget the topics that `filters` match; everything without."""
+        if not self:
+            return
+        if filters is not None:
+            wild = []
+            for topic_filter in filters:
+                if "+" in topic_filter or topic_filter.endswith("#"):
+                    wild.append(topic_filter)
+                else:
+                    self.pop(topic_filter.encode(), None)
+            if len(wild) * len(self) <= MAX_COMPARISONS:
+                for topic in list(self) if wild else ():
+                    name = topic.decode()
+                    if any(matches(topic_filter, name) for topic_filter in wild):
+                        del self[topic]
+                return
+        self.clear()
+
+
+def decode_topic(raw: bytes) -> str:
+    """The topic name in `raw`, checked; raises the error that its sender earns."""
+    try:
+        topic = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPacket(
+            f"a topic name that is not UTF-8 (byte {error.start})", section="MQTT-1.5.4-1"
+        ) from None
+    if "\0" in topic:
+        raise MalformedPacket("U+0000 in a topic name", section="MQTT-1.5.4-2")
+    check_topic_name(topic)
+    return topic

@@ -1,0 +1,1 @@
+"""A fabric on this machine: brokers, nodes and links as processes."""

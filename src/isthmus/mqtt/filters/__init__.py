@@ -1,0 +1,1 @@
+"""Topic names and filters: matching, covering, and finding the filters that match."""

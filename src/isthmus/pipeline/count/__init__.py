@@ -1,0 +1,1 @@
+"""Counting a log, with and without Spark."""

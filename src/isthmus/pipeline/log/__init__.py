@@ -1,0 +1,1 @@
+"""The log: its schema, opening it, its clients."""

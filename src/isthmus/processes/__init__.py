@@ -1,0 +1,1 @@
+"""Child processes, ports and folders: for brokers, nodes, benchmarks and Spark."""
