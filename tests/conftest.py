@@ -16,7 +16,7 @@ import pytest
 
 from isthmus.brokers import broker_class, create
 from isthmus.brokers.base import Broker
-from spark import connect_server, spark, spark_cluster
+from support.spark import connect_server, spark, spark_cluster
 
 __all__ = [
     "BrokerFactory",

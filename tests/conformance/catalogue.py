@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .observation import Observation
-from .stage import Stage
+from conformance.observation import Observation
+from conformance.stage import Stage
 
 __all__ = ["RAW", "SCENARIOS", "Scenario", "scenario"]
 

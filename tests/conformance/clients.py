@@ -13,10 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from conformance.observation import Message, Plain
 from isthmus.mqtt.packets import Subscription, Will
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
-
-from .observation import Message, Plain
 
 __all__ = ["ANSWER_S", "LIBRARIES", "Client", "Connected", "Options", "library"]
 
@@ -163,9 +162,9 @@ def plain_properties(values: dict[str, Plain]) -> tuple[tuple[str, Plain], ...]:
 def library(name: str) -> type[Client]:
     """The client class of a library, imported on demand."""
     if name == "paho":
-        from .clients_paho import PahoClient
+        from conformance.clients_paho import PahoClient
 
         return PahoClient
-    from .clients_gmqtt import GmqttClient
+    from conformance.clients_gmqtt import GmqttClient
 
     return GmqttClient

@@ -18,11 +18,10 @@ import gmqtt
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
+from conformance.clients import ANSWER_S, Client, Connected, Options, plain_properties
+from conformance.observation import Message, Plain
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
-
-from .clients import ANSWER_S, Client, Connected, Options, plain_properties
-from .observation import Message, Plain
 
 __all__ = ["GmqttClient"]
 

@@ -13,11 +13,10 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from conformance.clients import ANSWER_S, Client, Connected, Options, plain_properties
+from conformance.observation import Message, Plain
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
-
-from .clients import ANSWER_S, Client, Connected, Options, plain_properties
-from .observation import Message, Plain
 
 __all__ = ["PahoClient"]
 

@@ -11,10 +11,9 @@ from functools import partial
 
 import pytest
 
+from conformance.matrix import FRAGILE, Cell, OpenSite, Outcome, run_cells
+from conformance.sites import private_site, shared_site
 from conftest import SharedBroker, require_broker
-
-from .matrix import FRAGILE, Cell, OpenSite, Outcome, run_cells
-from .sites import private_site, shared_site
 
 __all__ = ["Outcomes"]
 

@@ -32,14 +32,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from conformance.catalogue import RAW, SCENARIOS, Scenario
+from conformance.clients import LIBRARIES
+from conformance.observation import Observation, Stopped, differences
+from conformance.stage import Address, Stage
+from conformance.variants import variants_of
 from isthmus.brokers import broker_class, names
 
 from . import scenarios, scenarios_raw, scenarios_v5
-from .catalogue import RAW, SCENARIOS, Scenario
-from .clients import LIBRARIES
-from .observation import Observation, Stopped, differences
-from .stage import Address, Stage
-from .variants import variants_of
 
 __all__ = [
     "AGAIN",

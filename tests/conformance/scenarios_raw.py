@@ -5,6 +5,9 @@ Source: MQTT 3.1.1 and 5; sections at each scenario.
 
 from __future__ import annotations
 
+from conformance.catalogue import RAW, scenario
+from conformance.observation import Observation, Seen, Stopped
+from conformance.stage import Stage
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     Auth,
@@ -22,11 +25,7 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-from raw import RawClient
-
-from .catalogue import RAW, scenario
-from .observation import Observation, Seen, Stopped
-from .stage import Stage
+from support.raw import RawClient
 
 __all__: list[str] = []
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 
+from conformance.catalogue import scenario
+from conformance.observation import Message, Observation, Seen
+from conformance.scenarios import BOTH, QUIET_S
+from conformance.stage import Stage
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
-
-from .catalogue import scenario
-from .observation import Message, Observation, Seen
-from .scenarios import BOTH, QUIET_S
-from .stage import Stage
 
 __all__: list[str] = []
 

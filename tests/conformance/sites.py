@@ -7,12 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
+from conformance.matrix import Site
+from conformance.stage import Address
 from isthmus.brokers import create
 from isthmus.brokers.base import Broker
-from nodes import NodeProcess
-
-from .matrix import Site
-from .stage import Address
+from support.nodes import NodeProcess
 
 __all__ = ["private_site", "shared_site"]
 

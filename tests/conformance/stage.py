@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from conformance.clients import ANSWER_S, Client, Options, library, plain_properties
+from conformance.observation import Message, Plain, Stopped
 from isthmus.errors import ProtocolError
 from isthmus.mqtt.packets import (
     Auth,
@@ -32,10 +34,7 @@ from isthmus.mqtt.packets import (
     Will,
 )
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
-from raw import RawClient
-
-from .clients import ANSWER_S, Client, Options, library, plain_properties
-from .observation import Message, Plain, Stopped
+from support.raw import RawClient
 
 __all__ = ["Address", "Stage", "plain"]
 

@@ -16,14 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from conformance.catalogue import SCENARIOS
+from conformance.matrix import FRAGILE, Cell, Outcome, all_cells, run_cells
+from conformance.observation import Seen, differences
+from conformance.sites import private_site, shared_site
+from conformance.variants import add, variants_of
 from isthmus.brokers import broker_class, create, names
 from isthmus.brokers.artefacts import Artefact
-
-from .catalogue import SCENARIOS
-from .matrix import FRAGILE, Cell, Outcome, all_cells, run_cells
-from .observation import Seen, differences
-from .sites import private_site, shared_site
-from .variants import add, variants_of
 
 __all__ = ["PAGE", "main", "render"]
 

@@ -13,12 +13,11 @@ from itertools import cycle
 
 import pytest
 
+from conformance.conftest import Outcomes
+from conformance.matrix import AGAIN, CROWD, DIRECT_RUNS, Cell, Site, all_cells, observe, run_cells
+from conformance.observation import Observation
+from conformance.stage import Address
 from conftest import SharedBroker
-
-from .conftest import Outcomes
-from .matrix import AGAIN, CROWD, DIRECT_RUNS, Cell, Site, all_cells, observe, run_cells
-from .observation import Observation
-from .stage import Address
 
 
 def _parameters() -> list[object]:

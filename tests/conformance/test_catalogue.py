@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from conformance.catalogue import SCENARIOS
+from conformance.matrix import all_cells
+from conformance.observation import Observation, Seen
+from conformance.table import PAGE
 from isthmus.brokers import broker_class, names
-
-from .catalogue import SCENARIOS
-from .matrix import all_cells
-from .observation import Observation, Seen
-from .table import PAGE
 
 DEMANDED = {
     "paho": {"qos-0-to-0", "qos-1-to-1", "qos-2-to-2", "retained-0", "retained-1", "retained-2"}

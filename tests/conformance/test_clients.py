@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance.clients import LIBRARIES
+from conformance.matrix import Cell, observe
+from conformance.stage import Address
 from conftest import SharedBroker
-
-from .clients import LIBRARIES
-from .matrix import Cell, observe
-from .stage import Address
 
 OPEN = Path("/proc/self/fd")
 

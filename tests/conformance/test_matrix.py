@@ -14,10 +14,21 @@ from threading import Lock
 
 import pytest
 
+from conformance.matrix import (
+    AGAIN,
+    CROWD,
+    DIRECT_RUNS,
+    MANY,
+    Cell,
+    Outcome,
+    Site,
+    all_cells,
+    run_cells,
+)
+from conformance.observation import Observation
+from conformance.stage import Address
+
 from . import variants
-from .matrix import AGAIN, CROWD, DIRECT_RUNS, MANY, Cell, Outcome, Site, all_cells, run_cells
-from .observation import Observation
-from .stage import Address
 
 DIRECT, NODE = Address(1), Address(2)
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from conformance.clients import LIBRARIES, Client, Options, library
+from conformance.stage import Address, Stage
 from conftest import require_broker
 from isthmus.brokers import create
-from nodes import NodeProcess
-
-from .clients import LIBRARIES, Client, Options, library
-from .stage import Address, Stage
+from support.nodes import NodeProcess
 
 USER, PASSWORD = "gate", "keeper"
 NOT_AUTHORIZED = {4: "CONNACK 0x05", 5: "CONNACK 0x87"}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from .observation import Plain, Seen
+from conformance.observation import Plain, Seen
 
 __all__ = ["FILE", "add", "variants_of"]
 
@@ -65,10 +65,9 @@ def _plain(value: object) -> Plain:
 
 def main(prefix: str, runs: str = "30") -> int:
     """Learn what some cells do directly."""
+    from conformance.matrix import all_cells, is_silent, observe
+    from conformance.stage import Address
     from isthmus.brokers import create
-
-    from .matrix import all_cells, is_silent, observe
-    from .stage import Address
 
     for cell in (each for each in all_cells() if str(each).startswith(prefix)):
         found: list[Seen] = []

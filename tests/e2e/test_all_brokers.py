@@ -34,12 +34,12 @@ from typing import Any
 import pytest
 
 from conftest import require_broker
-from fabrics import FabricClient
 from isthmus.brokers import broker_class, create
 from isthmus.config.addresses import Address
 from isthmus.fabric.admin_client import fetch_status
 from isthmus.mqtt.packets import Will
-from waiting import wait_for
+from support.fabrics import FabricClient
+from support.waiting import wait_for
 
 LINKS = {
     "mosquitto": [],

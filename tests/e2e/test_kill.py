@@ -33,9 +33,9 @@ from typing import Any
 
 import pytest
 
-from fabrics import NodeFabric
 from isthmus import __version__
-from steady_load import LoadPublisher, LoadSubscriber
+from support.fabrics import NodeFabric
+from support.steady_load import LoadPublisher, LoadSubscriber
 
 LINKS = [("source", "hub"), ("relay", "hub"), ("sink", "relay"), ("side", "hub")]
 RATE_PER_S = 50.0

@@ -29,9 +29,9 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from nodes import NodeProcess
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess
+from support.raw import RawClient
+from support.waiting import wait_for
 
 PACKET_LIMIT = 4096
 

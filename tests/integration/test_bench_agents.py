@@ -33,8 +33,8 @@ from isthmus.errors import ConfigError, LoadError, LoadFailed
 from isthmus.pipeline.count.direct import summarise
 from isthmus.pipeline.log.reading import list_runs, open_file, read_run
 from isthmus.pipeline.log.schema import file_path
-from load_sessions import NOWHERE, load_processes, small_scenario, stand_in
-from waiting import wait_for
+from support.load_sessions import NOWHERE, load_processes, small_scenario, stand_in
+from support.waiting import wait_for
 
 # An agent's thread that ends by an exception is a fault, whatever else it did.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

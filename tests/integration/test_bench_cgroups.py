@@ -15,7 +15,7 @@ import pytest
 from isthmus.bench.rig.cgroups import CpuQuotas, Hierarchy, clear_abandoned, find_hierarchy
 from isthmus.errors import QuotaUnavailable
 from isthmus.processes.children import Launch, end, launch, process_tree
-from waiting import wait_for
+from support.waiting import wait_for
 
 Run = Callable[[str], subprocess.Popen[bytes]]
 

@@ -23,8 +23,8 @@ from isthmus.bench.scenario import load_scenario
 from isthmus.pipeline.count.direct import summarise
 from isthmus.pipeline.log.reading import list_runs
 from isthmus.processes.children import Launch, end, launch
-from stand_in_broker import StandInBroker
-from waiting import wait_for
+from support.stand_in_broker import StandInBroker
+from support.waiting import wait_for
 
 CAPACITY = 4_370
 LONG_QUEUE = CAPACITY

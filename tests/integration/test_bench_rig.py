@@ -27,7 +27,7 @@ from isthmus.brokers.probe import connect_answer
 from isthmus.config.addresses import Address
 from isthmus.errors import BrokerMissing, QuotaUnavailable
 from isthmus.processes.children import Launch, end, launch
-from waiting import wait_for
+from support.waiting import wait_for
 
 
 def scenario(*servers: dict[str, Any], **emulation: float) -> Scenario:

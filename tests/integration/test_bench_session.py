@@ -26,8 +26,8 @@ from isthmus.bench.watch.watch import Watch, Watched
 from isthmus.errors import LoadError, LoadFailed, LogError, RunRefused
 from isthmus.pipeline.log.reading import list_runs, open_file, read_run
 from isthmus.pipeline.log.schema import file_path
-from load_sessions import NOWHERE, load_processes, small_scenario, stand_in
-from waiting import wait_for
+from support.load_sessions import NOWHERE, load_processes, small_scenario, stand_in
+from support.waiting import wait_for
 
 
 def session(folder: Path, behaviour: str = "plays-along", **options: Any) -> LoadSession:
@@ -222,7 +222,7 @@ COORDINATOR = """
 import sys
 from pathlib import Path
 from isthmus.bench.coordinator.session import LoadSession
-from load_sessions import NOWHERE, small_scenario, stand_in
+from support.load_sessions import NOWHERE, small_scenario, stand_in
 folder = Path(sys.argv[1])
 with LoadSession(small_scenario(folder), NOWHERE, folder / "log", command=stand_in()) as load:
     print("connected", flush=True)

@@ -30,9 +30,9 @@ from isthmus.errors import AdminError
 from isthmus.fabric.admin_client import fetch_peers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish, Subscribe, Subscription
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 LIMITED_US = 300_000
 """Long enough to be most of a short run."""

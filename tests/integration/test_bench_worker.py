@@ -29,7 +29,7 @@ from isthmus.mqtt.packets import Publish
 from isthmus.pipeline.log.schema import TABLES, Table, file_path
 from isthmus.processes.children import Launch, end, launch
 from isthmus.processes.ports import free_port
-from raw import RawClient
+from support.raw import RawClient
 
 TOPICS = ["topic1", "another/topic"]
 ANSWER_S = 30.0

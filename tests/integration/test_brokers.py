@@ -32,7 +32,7 @@ from isthmus.brokers.probe import connect_answer
 from isthmus.errors import BrokerFailed
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
 from isthmus.processes.ports import free_port, owns_listener
-from waiting import wait_for
+from support.waiting import wait_for
 
 SPOKEN = [(name, level) for name in names() for level in broker_class(name).protocol_levels]
 UNSPOKEN = [(name, level) for name in names() for level in (4, 5) if (name, level) not in SPOKEN]

@@ -33,9 +33,9 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 LIMITS = {
     "packet_bytes": 200_000,

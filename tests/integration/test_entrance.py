@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from certificates import Authority
 from conftest import require_broker
 from isthmus.brokers import create
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.entrance import SILENT_S
 from isthmus.node.runtime import WAITING_ROOM
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.certificates import Authority
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 CLIENTS = 20
 UNFINISHED = {

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import NodeFabric, settled
-from waiting import wait_for
+from support.fabrics import NodeFabric, settled
+from support.waiting import wait_for
 
 FIGURE_6 = [("I1", "I2"), ("I4", "I2"), ("I3", "I2"), ("I5", "I3")]
 FIGURE_8 = [("I1", "I2"), ("I3", "I2")]

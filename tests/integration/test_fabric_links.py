@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from certificates import Authority
-from fabrics import NodeFabric
 from isthmus.exchange.link.hello import Hello
 from isthmus.exchange.traffic.message import Message, to_link
 from isthmus.mqtt.encoding import encode
@@ -32,9 +30,11 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-from raw import RawClient
-from raw_neighbors import RawNeighbor
-from waiting import wait_for
+from support.certificates import Authority
+from support.fabrics import NodeFabric
+from support.raw import RawClient
+from support.raw_neighbors import RawNeighbor
+from support.waiting import wait_for
 
 SECRET = "a secret of the fabric"
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fabrics import NodeFabric
 from isthmus.mqtt.packets import Disconnect, Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-from waiting import wait_for
+from support.fabrics import NodeFabric
+from support.waiting import wait_for
 
 CHAIN = [("a", "b"), ("b", "c")]
 

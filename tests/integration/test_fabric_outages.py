@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fabrics import QUICK_LINKS, FabricClient, NodeFabric
-from nodes import NodeProcess
-from waiting import wait_for
+from support.fabrics import QUICK_LINKS, FabricClient, NodeFabric
+from support.nodes import NodeProcess
+from support.waiting import wait_for
 
 PAIR = [("a", "b")]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import QUICK_LINKS, FabricClient, NodeFabric
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
-from waiting import wait_for
+from support.fabrics import QUICK_LINKS, FabricClient, NodeFabric
+from support.waiting import wait_for
 
 MANY = 5_000
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabrics import FabricClient, NodeFabric
 from isthmus.cooperation import kept_records
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
-from waiting import wait_for
+from support.fabrics import FabricClient, NodeFabric
+from support.waiting import wait_for
 
 CHAIN = [("a", "b"), ("b", "c")]
 

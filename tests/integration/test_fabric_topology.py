@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import QUICK_LINKS, FabricClient, NodeFabric
-from waiting import wait_for
+from support.fabrics import QUICK_LINKS, FabricClient, NodeFabric
+from support.waiting import wait_for
 
 RING = [("a", "b"), ("b", "c"), ("c", "a")]
 

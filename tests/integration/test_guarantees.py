@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import FabricClient, NodeFabric
 from isthmus.mqtt.packets import PubAck, Publish, PubRec, Will
 from isthmus.mqtt.properties import Properties
+from support.fabrics import FabricClient, NodeFabric
 
 NO_MATCHING_SUBSCRIBERS = 0x10
 LASTING = Properties(session_expiry_interval=300)

@@ -20,9 +20,9 @@ from isthmus.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 KEEP_ALIVE_S = 2
 

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from generated_logs import Shape, generate, write_log
 from isthmus.pipeline.count.tables import INDEXES
 from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
 from isthmus.pipeline.spark.indexes import compute
-from spark import run_job
+from support.generated_logs import Shape, generate, write_log
+from support.spark import run_job
 
 HERE = "integration.test_index_everywhere"
 SHIPPED = "/isthmus.zip/isthmus/pipeline/log/schema.py"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from generated_logs import GeneratedRun, Shape, generate, write_log
-from index_oracle import oracle_tables
 from isthmus.errors import LogError
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.count.tables import INDEXES
 from isthmus.pipeline.log.schema import file_path
 from isthmus.pipeline.spark.indexes import compute
 from isthmus.pipeline.spark.job import read_tables, run_job
+from support.generated_logs import GeneratedRun, Shape, generate, write_log
+from support.index_oracle import oracle_tables
 
 SHAPES = (
     Shape(),

@@ -16,7 +16,7 @@ from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription
 from isthmus.node.runtime import Node
 from isthmus.processes.ports import free_port
-from nodes import to_toml
+from support.nodes import to_toml
 
 
 async def come_and_go(port: int, number: int) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from conftest import BrokerFactory
 from isthmus.mqtt.packets import PubAck, Publish, Subscribe, Subscription
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 
 @pytest.mark.parametrize("has_login", [True, False], ids=["login", "no-login"])

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from conftest import BrokerFactory
-from fabrics import FabricClient
 from isthmus.mqtt.reason_codes import ReasonCode
-from nodes import NodeProcess, free_port
-from picky_broker import PickyBroker
-from raw import RawClient
-from waiting import wait_for
+from support.fabrics import FabricClient
+from support.nodes import NodeProcess, free_port
+from support.picky_broker import PickyBroker
+from support.raw import RawClient
+from support.waiting import wait_for
 
 
 @contextmanager

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import FabricClient, NodeFabric
 from isthmus.brokers.mosquitto import Mosquitto
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import ConnAck, Connect, PubAck, PubComp, Publish, PubRec, PubRel
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-from nodes import NodeProcess, free_port
-from raw import RawClient
+from support.fabrics import FabricClient, NodeFabric
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
 
 COUNT = 25
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from fabrics import FabricClient, NodeFabric
 from isthmus.brokers.mosquitto import Mosquitto
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -35,9 +34,10 @@ from isthmus.mqtt.packets import (
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.node.client_input import PASSING_FRAMES
-from nodes import NodeProcess
-from raw import RawClient
-from waiting import wait_for
+from support.fabrics import FabricClient, NodeFabric
+from support.nodes import NodeProcess
+from support.raw import RawClient
+from support.waiting import wait_for
 
 USER, PASSWORD = "gate", b"keeper"
 

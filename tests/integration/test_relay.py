@@ -27,9 +27,9 @@ from isthmus.mqtt.packets import (
     Subscription,
 )
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from nodes import NodeProcess, free_port
-from raw import RawClient
-from waiting import wait_for
+from support.nodes import NodeProcess, free_port
+from support.raw import RawClient
+from support.waiting import wait_for
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from isthmus.bench.limit.search import Times
 from isthmus.reproduce.ildm import report as ildm_report
 from isthmus.reproduce.ildm.command import Settings, reproduce
 from isthmus.reproduce.ildm.timing import QUICK, Timing
-from spark import spark
+from support.spark import spark
 
 __all__ = ["spark"]
 

@@ -15,7 +15,7 @@ import pytest
 from isthmus.errors import SparkFailed
 from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
 from isthmus.processes.children import process_tree
-from waiting import wait_for
+from support.waiting import wait_for
 
 
 def test_what_does_not_come_up_is_reported_with_its_log() -> None:

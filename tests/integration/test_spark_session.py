@@ -22,8 +22,8 @@ from isthmus.pipeline.spark.driver import spark_home
 from isthmus.pipeline.spark.java import find_java
 from isthmus.pipeline.spark.session import open_session, session_processes
 from isthmus.processes.children import process_tree
-from spark import TESTS, python
-from waiting import wait_for
+from support.spark import TESTS, python
+from support.waiting import wait_for
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from conftest import require_broker
-from fabrics import FabricClient
 from isthmus.brokers import create
 from isthmus.brokers.base import Broker
 from isthmus.cooperation import kept_records
-from nodes import NodeProcess
-from waiting import wait_for
+from support.fabrics import FabricClient
+from support.nodes import NodeProcess
+from support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

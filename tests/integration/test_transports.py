@@ -12,13 +12,13 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from certificates import Authority, Pair
 from conftest import BrokerFactory
 from isthmus.brokers.mosquitto import Mosquitto, TlsListener
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Connect
-from nodes import NodeProcess, free_port
-from waiting import wait_for
+from support.certificates import Authority, Pair
+from support.nodes import NodeProcess, free_port
+from support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from conftest import BrokerFactory
-from fabrics import FabricClient
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish, PubRec
 from isthmus.mqtt.properties import Properties
-from nodes import NodeProcess, free_port
-from picky_broker import PickyBroker
-from raw import RawClient
-from waiting import wait_for
+from support.fabrics import FabricClient
+from support.nodes import NodeProcess, free_port
+from support.picky_broker import PickyBroker
+from support.raw import RawClient
+from support.waiting import wait_for
 
 
 class Pair:

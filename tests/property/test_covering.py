@@ -13,8 +13,7 @@ from isthmus.mqtt.filters.cover_table import CoverTable
 from isthmus.mqtt.filters.covering import covers, normal_form
 from isthmus.mqtt.filters.covering_set import CoveringSet, Steps, union_covers
 from isthmus.mqtt.filters.topics import matches
-
-from .topic_oracle import (
+from support.topic_oracle import (
     FILTERS,
     all_filters,
     close_filters,

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.mqtt.filters.index import FilterIndex, _Leaf, _Node
-
-from .topic_oracle import (
+from support.topic_oracle import (
     TOPICS,
     by_regular_expression,
     close_filters,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unit.test_framing import frames_of
+from unit.mqtt.test_framing import frames_of
 
 
 def encode_length(value: int) -> bytes:

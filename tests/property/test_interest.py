@@ -21,9 +21,8 @@ from isthmus.mqtt.filters.covering import normal_form
 from isthmus.sim.generating import generate
 from isthmus.sim.run import run_schedule
 from isthmus.sim.schedule import PROFILES
-from unit.cooperation.network import FakeClient, FakeNetwork
-
-from .topic_oracle import all_filters, by_regular_expression, naive_maximal
+from support.algorithm_network import FakeClient, FakeNetwork
+from support.topic_oracle import all_filters, by_regular_expression, naive_maximal
 
 NODES = "ABCDEF"
 FILTERS = [*all_filters(("a", "b"), 2), "a/b/+", "a/+/b", "$s/#", "$share/g/a/b"]

@@ -10,12 +10,12 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generated_logs import Shape, generate, write_log
-from index_oracle import oracle_tables
 from isthmus.pipeline.count import counting, histogram
 from isthmus.pipeline.count.direct import run_tables, summarise
 from isthmus.pipeline.count.tables import INDEXES
 from isthmus.pipeline.log.reading import list_runs
+from support.generated_logs import Shape, generate, write_log
+from support.index_oracle import oracle_tables
 
 CHANCES = st.sampled_from([0.0, 0.05, 0.4])
 

@@ -15,8 +15,7 @@ from isthmus.mqtt.filters.topics import (
     matches,
     split_shared,
 )
-
-from .topic_oracle import FILTERS, TOPICS, by_regular_expression, filters_for, topic_names
+from support.topic_oracle import FILTERS, TOPICS, by_regular_expression, filters_for, topic_names
 
 
 def _is_accepted_filter(text: str) -> bool:

@@ -25,8 +25,7 @@ from isthmus.exchange.topology.messages import (
     encode_updates,
     parse,
 )
-
-from .topology_fabric import Fabric, Pair, is_forest, pair
+from support.topology_fabric import Fabric, Pair, is_forest, pair
 
 SHAPES = ("tree", "ring", "grid", "complete", "random")
 

@@ -23,8 +23,7 @@ from isthmus.mqtt.packets import (
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
-
-from .network import FakeClient, FakePort
+from support.algorithm_network import FakeClient, FakePort
 
 
 class Desk:

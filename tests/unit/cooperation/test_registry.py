@@ -12,8 +12,7 @@ import pytest
 from isthmus.cooperation import registry
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo, SessionKind
 from isthmus.errors import AlgorithmError
-
-from .network import FakePort
+from support.algorithm_network import FakePort
 
 GOOD = """
 from isthmus.cooperation.api import CooperationAlgorithm

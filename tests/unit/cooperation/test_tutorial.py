@@ -18,8 +18,7 @@ from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.errors import AlgorithmError
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties
-
-from .network import FakeClient, FakeNetwork, FakePort
+from support.algorithm_network import FakeClient, FakeNetwork, FakePort
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorial" / "write-an-algorithm.md"

@@ -20,7 +20,7 @@ from isthmus.mqtt.packets import ConnAck, Connect, PingReq, PubAck, Publish
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node import injector as module
 from isthmus.node.injector import Injector
-from waiting import wait_for
+from support.waiting import wait_for
 
 
 class HangingBroker(asyncio.Protocol):

@@ -15,7 +15,7 @@ from isthmus.errors import StateError
 from isthmus.logs import TextLines
 from isthmus.node import storage as storage_module
 from isthmus.node.storage import Storage
-from waiting import wait_for
+from support.waiting import wait_for
 
 
 @pytest.fixture

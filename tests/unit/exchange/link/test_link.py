@@ -1,0 +1,99 @@
+"""What a link does with messages that the neighbor does not take."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.cooperation.api import SessionInfo, SessionKind
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, LinkStatus
+from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link, publish_bytes
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
+from isthmus.mqtt.properties import Properties
+from unit.exchange.link.test_connection import A, FakeChannel, connection
+
+
+class Desk:
+    """A link that is up and active, and what is too large for it."""
+
+    def __init__(self, packet_bytes: int) -> None:
+        info = SessionInfo(1, SessionKind.NEIGHBOR, "b")
+        self.link = Link(info, "s", qos=1, queue_bytes=1 << 20, round_robin=False)
+        self.found: list[tuple[bytes, int]] = []
+        self.done: list[bytes] = []
+        self.link.found_too_large = lambda topic, size: self.found.append((topic, size))
+        self.come_up(packet_bytes)
+
+    def come_up(self, packet_bytes: int) -> None:
+        self.link.prepare("a", "1", 1, "t")
+        self.link.takes(packet_bytes)
+        self.link.connections[0] = connection(A, dialled=True)
+        self.link.status, self.link.active = LinkStatus.UP, True
+
+    def send(self, size: int, qos: int) -> None:
+        topic = b"%d" % size
+        self.link.send(Message(topic, b"x" * size, qos=qos), 0.0, lambda: self.done.append(topic))
+
+    def written(self) -> bytes:
+        sent = self.link.connections[0]
+        assert sent is not None
+        sent.flush()
+        assert isinstance(sent.channel, FakeChannel)
+        return sent.channel.take()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("properties", [Properties(), Properties(content_type="text")])
+@pytest.mark.parametrize("size", [0, 100, 119, 120, 121, 16_380, 16_400, 100_000])
+def test_the_size_of_a_message_is_that_of_a_clients_packet(
+    size: int, properties: Properties, qos: int
+) -> None:
+    level = 5 if properties.content_type else 4
+    packet = Publish("t/1", b"x" * size, qos, packet_id=7 if qos else 0, properties=properties)
+    block = b"\x03\x00\x04text" if properties.content_type else b""
+    message = Message(b"t/1", b"x" * size, qos=qos, properties=block)
+    assert publish_bytes(message) == len(encode(packet, level))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_too_large_is_told_and_done_with_but_not_sent(qos: int) -> None:
+    desk = Desk(publish_bytes(Message(b"1000", b"x" * 1000, qos=qos)))
+    desk.send(1000, qos)
+    assert b"x" * 1000 in desk.written()
+    desk.send(1001, qos)
+    assert desk.written() == b""
+    assert desk.done[-1] == b"1001"
+    assert [topic for topic, _ in desk.found] == [b"1001"]
+
+
+def test_a_plain_message_too_large_is_not_sent() -> None:
+    desk = Desk(1_000)
+    for size in (900, 990, 2_000):
+        desk.link.send_plain(b"t", plain_to_link(plain_prefix(b"t", "a" * 60), b"x" * size))
+        assert bool(desk.written()) == (size < 2_000)
+    assert desk.found == [(b"t", 2_006)]
+
+
+def test_a_neighbor_that_comes_back_taking_less_is_not_sent_what_waited_for_it() -> None:
+    desk = Desk(10_000)
+    desk.send(5_000, 1)
+    desk.send(100, 1)
+    assert b"x" * 5_000 in desk.written()
+    desk.link.went_down()
+    desk.send(6_000, 1)
+    desk.come_up(1_000)
+    desk.link.transmit(0, 0.0)
+    again = desk.written()
+    assert b"x" * 100 in again
+    assert b"x" * 101 not in again
+    assert desk.done == [b"5000", b"6000"]
+    assert desk.link.unacked() == 1
+
+
+def test_control_packets_are_taken_by_every_neighbor_up_to_a_mebibyte() -> None:
+    desk = Desk(1_000)
+    assert desk.link.send_control(b"c" * MAX_CONTROL_BYTES)
+    assert len(desk.written()) == MAX_CONTROL_BYTES
+    assert desk.link.send_control(b"c" * (MAX_CONTROL_BYTES + 1))
+    assert desk.written() == b""
+    assert desk.found == [(b"$isthmus/retained", MAX_CONTROL_BYTES + 1)]

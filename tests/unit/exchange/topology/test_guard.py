@@ -1,0 +1,648 @@
+"""The topology guard, case by case.  Any interleaving is in `tests/property/test_topology.py`."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from isthmus.errors import LocalProtocolError, RemoteProtocolError
+from isthmus.exchange.topology import guard as topology
+from isthmus.exchange.topology.guard import LinkState, Loop, Reach, TopologyGuard
+from isthmus.exchange.topology.messages import (
+    MAX_LINKS,
+    MAX_PAYLOAD_BYTES,
+    Announcement,
+    Hello,
+    LinkEntry,
+    NodeKey,
+    Update,
+    encode_hello,
+    encode_updates,
+    parse,
+)
+from isthmus.exchange.topology.view import TopologyView
+from support.topology_fabric import Fabric
+
+LEARNING, ACTIVE, BLOCKED = LinkState.LEARNING, LinkState.ACTIVE, LinkState.BLOCKED
+
+
+def fabric_of(names: str, *links: str) -> Fabric:
+    """Links one after the other, each at rest before the next."""
+    fabric = Fabric(list(names))
+    for ends in links:
+        add(fabric, ends)
+    return fabric
+
+
+def add(fabric: Fabric, ends: str) -> None:
+    fabric.link_up(*ends)
+    rest(fabric)
+
+
+def cut(fabric: Fabric, ends: str) -> None:
+    fabric.link_down(*ends)
+    rest(fabric)
+
+
+def rest(fabric: Fabric) -> None:
+    fabric.settle(random.Random(0), limit=10_000)
+    fabric.check_at_rest()
+
+
+def state(fabric: Fabric, ends: str) -> LinkState:
+    a, b = tuple(ends)
+    found = {fabric.members[a].guard.state(b), fabric.members[b].guard.state(a)}
+    assert len(found) == 1
+    return found.pop()
+
+
+class Recorder:
+    """Actions as a list; `on_activate` and `on_send` may call the guard."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+        self.calls: list[str] = []
+        self.on_activate: Callable[[], None] = lambda: None
+        self.on_send: Callable[[], None] = lambda: None
+
+    def send(self, neighbor: str, payload: bytes) -> None:
+        self.sent.append((neighbor, payload))
+        self.calls.append(f"send {neighbor}")
+        self.on_send()
+
+    def activate(self, neighbor: str) -> None:
+        self.calls.append(f"activate {neighbor}")
+        self.on_activate()
+
+    def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
+        self.calls.append(f"block {neighbor} {'-'.join(ring)}")
+
+    def last(self) -> Hello | Update:
+        return parse(self.sent[-1][1])
+
+
+def update(*nodes: Announcement, gone: tuple[NodeKey, ...] = ()) -> bytes:
+    (payload,) = encode_updates(nodes, gone)
+    return payload
+
+
+A, B, C = NodeKey("a", "1"), NodeKey("b", "1"), NodeKey("c", "1")
+
+
+def guard_with_active_link() -> tuple[TopologyGuard, Recorder]:
+    """Guard a, whose neighbour b is played by the test."""
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
+    assert guard.state("b") is ACTIVE
+    actions.calls.clear()
+    return guard, actions
+
+
+def own_openings(actions: Recorder) -> dict[str, int]:
+    """What guard a announced of its links last."""
+    updates = [parse(payload) for _, payload in actions.sent]
+    own = [
+        announcement
+        for message in updates
+        if isinstance(message, Update)
+        for announcement in message.nodes
+        if announcement.node == A
+    ]
+    return {entry.peer.node_id: entry.opening for entry in own[-1].links}
+
+
+# ---- one link ----
+
+
+def test_a_link_is_learned_and_then_activated() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    assert guard.state("b") is LinkState.DOWN
+    guard.link_up("b")
+    assert guard.state("b") is LEARNING
+    assert actions.last() == Hello("1", 1)
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    assert guard.state("b") is LEARNING
+    assert actions.last() == Update((Announcement(A, 2, (LinkEntry(B, 5, 0),)),), ())
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 0),))))
+    assert guard.state("b") is LEARNING
+    assert actions.last() == Update((Announcement(A, 3, (LinkEntry(B, 5, 1),)),), ())
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 5, 1),))))
+    assert guard.state("b") is ACTIVE
+    assert actions.calls == ["send b"] * 3 + ["activate b"]
+    assert guard.reach() == {"b": Reach("b", ("a", "b"))}
+
+
+def test_what_is_told_goes_before_the_activation() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
+    assert actions.calls[-2:] == ["send b", "activate b"]
+
+
+def test_a_link_of_an_earlier_session_is_not_believed() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 4, 1),))))
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(NodeKey("a", "0"), 5, 1),))))
+    assert guard.state("b") is LEARNING
+    assert "activate b" not in actions.calls
+
+
+def test_an_opening_counts_only_over_the_link_itself() -> None:
+    """a knows from c that b opened; what b sent over the link before may still be on its way."""
+    guard, actions, opened = guard_with_a_witness()
+    assert (guard.state("b"), guard.state("c")) == (LEARNING, ACTIVE)
+    assert own_openings(actions) == {"b": 0, "c": 1}
+    guard.message_arrived("b", update(opened))
+    assert guard.state("b") is ACTIVE
+
+
+def guard_with_a_witness() -> tuple[TopologyGuard, Recorder, Announcement]:
+    """a with links to b (no announcement yet) and c (active), which vouches for b's opening."""
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.link_up("c")
+    for name in "bc":
+        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+    opened = Announcement(B, 3, (LinkEntry(A, 5, 1),))
+    guard.message_arrived("c", update(opened, Announcement(C, 1, (LinkEntry(A, 5, 1),))))
+    return guard, actions, opened
+
+
+def test_an_opening_of_another_birth_does_not_count() -> None:
+    guard, _, _ = guard_with_a_witness()
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 4, 1),))))
+    assert guard.state("b") is LEARNING
+
+
+def test_nothing_is_reached_over_a_link_that_is_not_active_here() -> None:
+    guard, _, opened = guard_with_a_witness()
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 5, 0),))))
+    assert guard.state("b") is LEARNING  # though both ends have opened it, going by c's word
+    assert set(guard.reach()) == {"c"}
+    guard.message_arrived("b", update(opened))
+    assert set(guard.reach()) == {"b", "c"}
+
+
+def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
+    """A ring that came about in a race, as b sees it before c and d have closed their link."""
+    actions = Recorder()
+    guard = TopologyGuard("b", "1", actions)
+    for name in "ac":
+        guard.link_up(name)
+    for name in "ac":
+        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+    d = NodeKey("d", "1")
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
+    guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 7, 1)))))
+    guard.message_arrived("a", update(Announcement(d, 1, (LinkEntry(A, 7, 1), LinkEntry(C, 5, 1)))))
+    assert (guard.state("a"), guard.state("c")) == (ACTIVE, ACTIVE)
+    assert guard.loops() == [Loop(("a", "d"), ("a", "b", "c", "d"))]
+    assert guard.is_primary("d", "c")
+    assert not guard.is_primary("d", "a")
+
+
+def test_an_opening_is_never_used_twice() -> None:
+    """b's 1 is the answer to a's first opening, of which b does not know yet that it is over."""
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("c")
+    guard.link_up("b")
+    guard.message_arrived("c", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 5, 1), LinkEntry(B, 7, 1)))))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 9, 0),))))
+    assert own_openings(actions) == {"b": 1, "c": 1}
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 9, 0), LinkEntry(C, 7, 1)))))
+    assert own_openings(actions) == {"b": 0, "c": 1}  # c─b has come up: a─b closes a ring
+    guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 9, 1),))))
+    guard.message_arrived("c", update(Announcement(C, 2, (LinkEntry(A, 5, 1),))))
+    assert own_openings(actions) == {"b": 2, "c": 1}  # c─b is gone again
+    assert guard.state("b") is not ACTIVE
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 9, 2),))))
+    assert guard.state("b") is ACTIVE
+
+
+def test_a_hello_makes_former_openings_void() -> None:
+    guard, actions, opened = guard_with_a_witness()
+    guard.message_arrived("b", update(opened))
+    actions.calls.clear()
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    assert guard.state("b") is BLOCKED
+    assert "block b " in actions.calls
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 2),))))
+    assert guard.state("b") is ACTIVE
+
+
+def test_the_other_end_closes_and_opens_again() -> None:
+    guard, actions = guard_with_active_link()
+    guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 5, 0),))))
+    assert guard.state("b") is BLOCKED
+    assert actions.calls == ["send b", "block b "]
+    actions.calls.clear()
+    guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 5, 2),))))
+    assert guard.state("b") is ACTIVE
+    assert actions.calls == ["activate b"]
+
+
+def test_a_newer_opening_interrupts_the_older_one() -> None:
+    """The closing in between was overtaken: the algorithm must begin anew all the same."""
+    guard, actions = guard_with_active_link()
+    guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 5, 2),))))
+    assert actions.calls == ["send b", "block b ", "activate b"]
+    own = actions.last()
+    assert isinstance(own, Update)
+    assert own.nodes[-1].links == (LinkEntry(B, 5, 2),)
+
+
+def test_a_second_hello_of_another_epoch_is_answered() -> None:
+    guard, actions = guard_with_active_link()
+    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    assert actions.calls == ["send b", "send b", "block b "]
+    assert parse(actions.sent[-2][1]) == Hello("1", 1)
+    assert guard.reach() == {}
+
+
+def test_an_end_adopts_the_opening_of_the_other() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", update(Announcement(B, 9, (LinkEntry(A, 5, 3),))))
+    assert own_openings(actions) == {"b": 3}
+    assert guard.state("b") is ACTIVE
+
+
+def test_a_new_link_is_younger_than_all_that_was_heard_of() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.link_up("c")
+    assert actions.last() == Hello("1", 6)
+    known = (LinkEntry(A, 5, 1), LinkEntry(NodeKey("x", "1"), 70, 0))
+    guard.message_arrived("b", update(Announcement(B, 2, known)))
+    guard.link_up("d")
+    assert actions.last() == Hello("1", 71)
+
+
+def test_own_links_are_told_last() -> None:
+    """Who sees the link in them knows everything that the other end knows."""
+    guard, actions = guard_with_active_link()
+    guard.link_up("c")
+    guard.message_arrived("c", encode_hello(Hello("1", 5)))
+    told = actions.last()
+    assert isinstance(told, Update)
+    assert [announcement.node for announcement in told.nodes] == [B, A]
+
+
+def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 1, 1),))))
+    assert guard.state("b") is LEARNING
+    assert actions.calls == ["send b"]
+    guard, _ = guard_with_active_link()
+    x = NodeKey("x", "1")
+    known = (LinkEntry(A, 5, 1), LinkEntry(x, 3, 1))
+    guard.message_arrived("b", update(Announcement(B, 2, known)))
+    guard.link_up("c")
+    guard.message_arrived("c", update(Announcement(x, 1, (LinkEntry(B, 3, 1),))))
+    assert "x" not in guard.reach()
+
+
+def test_messages_of_links_that_are_down_are_ignored() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.link_down("b")
+    assert actions.calls == []
+
+
+def test_an_action_may_call_the_guard() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+
+    def give_up_b_for_d() -> None:
+        guard.link_down("b")
+        guard.link_up("d")
+        actions.calls.append("has given up b")
+
+    actions.on_activate = give_up_b_for_d
+    guard.link_up("b")
+    guard.link_up("c")
+    for name in "bc":
+        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+    actions.calls.clear()
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
+    assert guard.state("b") is LinkState.DOWN
+    # What follows from the two calls comes after the action that made them.
+    decided = ["send b", "send c", "activate b", "has given up b"]
+    assert actions.calls == [*decided, "send c", "send d"]
+
+
+def test_nothing_is_done_on_a_link_that_an_action_gave_up() -> None:
+    guard, actions, _ = guard_with_a_witness()
+    actions.calls.clear()
+    actions.on_send = lambda: guard.link_down("c")
+    guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 1),))))
+    assert "send b" in actions.calls
+    assert "send c" not in actions.calls
+
+
+# ---- rings ----
+
+
+def test_the_link_that_closes_a_triangle_is_blocked() -> None:
+    #   a ── b
+    #    ╲   │
+    #     ╲  │     a─c comes last
+    #        c
+    fabric = fabric_of("abc", "ab", "bc", "ac")
+    assert [state(fabric, ends) for ends in ("ab", "bc", "ac")] == [ACTIVE, ACTIVE, BLOCKED]
+    assert fabric.members["a"].blocks == [("c", ("a", "b", "c"))]
+    assert fabric.members["c"].blocks == [("a", ("a", "b", "c"))]
+    assert fabric.members["b"].blocks == []
+    for member in fabric.members.values():
+        assert member.guard.loops() == [Loop(("a", "c"), ("a", "b", "c"))]
+
+
+def test_names_do_not_decide_what_age_decides() -> None:
+    fabric = fabric_of("abc", "bc", "ac", "ab")
+    assert [state(fabric, ends) for ends in ("ab", "bc", "ac")] == [BLOCKED, ACTIVE, ACTIVE]
+
+
+def test_a_standby_takes_over_and_stays() -> None:
+    fabric = fabric_of("abcd", "ab", "bc", "cd", "da")
+    assert state(fabric, "da") is BLOCKED
+    cut(fabric, "bc")
+    assert state(fabric, "da") is ACTIVE
+    add(fabric, "bc")  # is back, and is now the youngest
+    assert (state(fabric, "da"), state(fabric, "bc")) == (ACTIVE, BLOCKED)
+
+
+def test_break_before_make() -> None:
+    #        d          a─b (5) and a─c (6) are older than d─b (8) and b─c (9), which are open:
+    #      /   \        those must be closed first, at both ends, and one ring after the other
+    #    a ───── b
+    #      \   /
+    #        c
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    for name, epoch in (("b", 5), ("c", 6), ("d", 7)):
+        guard.link_up(name)
+        guard.message_arrived(name, encode_hello(Hello("1", epoch)))
+    sequence = 0
+
+    def say(name: str, *links: tuple[NodeKey, int, int]) -> dict[str, int]:
+        nonlocal sequence
+        sequence += 1
+        node = NodeKey(name, "1")
+        entries = tuple(LinkEntry(*link) for link in links)
+        guard.message_arrived(name, update(Announcement(node, sequence, entries)))
+        return own_openings(actions)
+
+    d = NodeKey("d", "1")
+    say("d", (A, 7, 1), (B, 8, 1))
+    assert guard.state("d") is ACTIVE
+    assert say("b", (A, 5, 0), (C, 9, 1), (d, 8, 1)) == {"b": 0, "c": 0, "d": 1}
+    assert say("c", (A, 6, 0), (B, 9, 1)) == {"b": 0, "c": 0, "d": 1}
+    assert say("b", (A, 5, 0), (C, 9, 1), (d, 8, 0)) == {"b": 0, "c": 0, "d": 1}
+    assert say("d", (A, 7, 1), (B, 8, 0)) == {"b": 1, "c": 0, "d": 1}
+    assert say("c", (A, 6, 0), (B, 9, 0)) == {"b": 1, "c": 0, "d": 1}
+    assert say("b", (A, 5, 0), (C, 9, 0), (d, 8, 0)) == {"b": 1, "c": 1, "d": 1}
+
+
+def test_what_is_closed_now_keeps_nothing_else_closed() -> None:
+    actions = Recorder()
+    guard = TopologyGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.link_up("c")
+    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("c", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 9, 0), LinkEntry(B, 7, 1)))))
+    assert own_openings(actions) == {"b": 0, "c": 1}  # c has not opened its end yet
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 0), LinkEntry(C, 7, 1)))))
+    assert own_openings(actions) == {"b": 1, "c": 0}
+
+
+def test_two_rings_that_share_links_lose_one_link_each() -> None:
+    #   a ── b ── c
+    #   │    │    │
+    #   f ── e ── d
+    fabric = fabric_of("abcdef", "ab", "bc", "cd", "de", "ef", "fa", "be")
+    loops = fabric.members["a"].guard.loops()
+    assert [loop.link for loop in loops] == [("a", "f"), ("b", "e")]
+    assert [len(loop.ring) for loop in loops] == [6, 4]
+
+
+def test_a_cut_off_part_is_forgotten_and_found_again() -> None:
+    fabric = fabric_of("abcd", "ab", "bc", "cd")
+    cut(fabric, "bc")
+    assert set(fabric.members["a"].guard.reach()) == {"b"}
+    add(fabric, "ad")
+    assert fabric.members["b"].guard.reach()["c"] == Reach("a", ("b", "a", "d", "c"))
+
+
+def test_a_restarted_node_is_one_node() -> None:
+    fabric = fabric_of("abc", "ab", "bc", "ac")
+    fabric.restart("b")
+    fabric.link_up("a", "b")
+    fabric.link_up("b", "c")
+    rest(fabric)
+    assert state(fabric, "ac") is ACTIVE  # the oldest now
+    assert fabric.members["a"].guard.duplicates() == {}
+
+
+def test_data_may_come_over_the_primary_only() -> None:
+    fabric = fabric_of("abc", "ab", "bc", "ac")
+    guard = fabric.members["a"].guard
+    assert guard.is_primary("c", "b")
+    assert not guard.is_primary("c", "c")
+    assert guard.is_primary("stranger", "b")
+    assert not guard.is_primary("a", "b"), "own messages that come back have gone round"
+
+
+# ---- the view ----
+
+
+def view_of(bc: LinkEntry, cb: LinkEntry) -> TopologyView:
+    """a ── b ── c as a sees it, with b's and c's entries for the link between them."""
+    nodes = [
+        Announcement(A, 1, (LinkEntry(B, 5, 1),)),
+        Announcement(B, 1, (LinkEntry(A, 5, 1), bc)),
+        Announcement(C, 1, (cb,)),
+    ]
+    return TopologyView(A, {announcement.node: announcement for announcement in nodes})
+
+
+def test_a_link_needs_two_ends_that_mean_the_same() -> None:
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(B, 6, 1)).nodes == {A, B, C}
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(B, 7, 1)).nodes == {A, B}
+    assert view_of(LinkEntry(C, 6, 1), LinkEntry(NodeKey("b", "2"), 6, 1)).nodes == {A, B}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "active"), [(1, 1, True), (0, 0, False), (1, 0, False), (1, 2, False)]
+)
+def test_a_link_is_active_when_both_ends_have_the_same_opening(
+    one: int, other: int, active: bool
+) -> None:
+    for openings in ((one, other), (other, one)):
+        view = view_of(LinkEntry(C, 6, openings[0]), LinkEntry(B, 6, openings[1]))
+        assert view.edges[B, C].active is active
+
+
+# ---- two nodes with one id ----
+
+
+def test_two_nodes_with_one_id_are_reported_everywhere() -> None:
+    #   x(1) ── a ── b ── x(2), the last one played by the test
+    fabric = fabric_of("abx", "ab", "ax")
+    b = fabric.members["b"].guard
+    b.link_up("x")
+    b.message_arrived("x", encode_hello(Hello("other", 50)))
+    twin = NodeKey("x", "other")
+    b.message_arrived(
+        "x", update(Announcement(twin, 1, (LinkEntry(NodeKey("b", "life-1"), 50, 1),)))
+    )
+    assert b.state("x") is ACTIVE
+    fabric.settle(random.Random(0), limit=1000)
+    for name in "abx":
+        guard = fabric.members[name].guard
+        assert guard.duplicates() == {"x": ("life-1", "other")}
+        assert set(guard.reach()) == set("abx") - {name}
+    assert b.is_primary("x", "a")
+    assert b.is_primary("x", "x")
+
+
+def test_a_node_is_not_its_own_neighbour() -> None:
+    with pytest.raises(LocalProtocolError, match="own neighbour"):
+        TopologyGuard("a", "1", Recorder()).link_up("a")
+
+
+# ---- what people see ----
+
+
+def test_status_is_json_and_shows_the_whole_fabric() -> None:
+    fabric = fabric_of("abcd", "ab", "bc", "ac", "cd")
+    status = fabric.members["d"].guard.status()
+    assert json.loads(json.dumps(status)) == status
+    assert status["nodes"] == ["a", "b", "c", "d"]
+    assert status["neighbors"] == {"c": "active"}
+    assert status["loops"] == [{"cut": ["a", "c"], "ring": ["a", "b", "c"]}]
+    assert status["paths"] == {"a": ["d", "c", "b", "a"], "b": ["d", "c", "b"], "c": ["d", "c"]}
+    links = status["links"]
+    assert isinstance(links, list)
+    assert {"".join(link["ends"]): link["state"] for link in links} == {
+        "ab": "active",
+        "bc": "active",
+        "ac": "blocked",
+        "cd": "active",
+    }
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        b'{"v":2,"type":"hello","incarnation":"1","epoch":1}',
+        b'{"v":true,"type":"hello","incarnation":"1","epoch":1}',
+        b'{"type":"hello","incarnation":"1","epoch":1}',
+        b'{"v":1,"type":"hello","incarnation":"1"}',
+        b'{"v":1,"type":"hello","incarnation":"1","epoch":1,"more":1}',
+        b'{"v":1,"type":"hello","incarnation":"1","epoch":true}',
+        b'{"v":1,"type":"hello","incarnation":"1","epoch":0}',
+        b'{"v":1,"type":"hello","incarnation":"1","epoch":1.0}',
+        b'{"v":1,"type":"hello","incarnation":"1","epoch":9007199254740992}',
+        b'{"v":1,"type":"hello","incarnation":"","epoch":1}',
+        b'{"v":1,"type":"hello","incarnation":"\\ud800","epoch":1}',
+        b'{"v":1,"type":"hello","incarnation":"a\\nb","epoch":1}',
+        b'{"v":1,"type":"hello","incarnation":"' + b"i" * 65 + b'","epoch":1}',
+        b'{"v":1,"type":"bye","nodes":[],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":{},"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",0,[]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",0,0]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1,-1]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["b","1",1,0]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1,0],["a","2",1,0]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[],"gone":[["b"]]}',
+        b'{"v":1,"type":"update","nodes":[],"gone":["b1"]}',
+        b" " * (MAX_PAYLOAD_BYTES + 1),
+    ],
+    ids=lambda payload: payload[:60].decode(errors="replace"),
+)
+def test_malformed_messages_are_the_peers_fault_and_change_nothing(payload: bytes) -> None:
+    guard, actions = guard_with_active_link()
+    before = guard.status()
+    with pytest.raises(RemoteProtocolError):
+        guard.message_arrived("b", payload)
+    assert guard.status() == before
+    assert actions.calls == []
+
+
+def test_a_version_that_is_not_spoken_is_named() -> None:
+    with pytest.raises(RemoteProtocolError, match="version 2 is not supported; 1 is"):
+        parse(b'{"v":2,"type":"something new"}')
+
+
+def test_a_neighbour_cannot_announce_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "MAX_NODES", 3)
+    guard, actions = guard_with_active_link()
+    strangers = [Announcement(NodeKey(f"n{i}", "1"), 1, ()) for i in range(3)]
+    guard.message_arrived("b", update(*strangers[:2]))
+    with pytest.raises(RemoteProtocolError, match="more than 3"):
+        guard.message_arrived("b", update(strangers[2]))
+    assert guard.state("b") is ACTIVE
+    assert actions.calls == []
+
+
+def test_strangers_that_are_not_connected_are_not_passed_on() -> None:
+    guard, actions = guard_with_active_link()
+    guard.link_up("c")
+    guard.message_arrived("c", encode_hello(Hello("1", 9)))
+    actions.sent.clear()
+    ghost = NodeKey("ghost", "1")
+    guard.message_arrived("b", update(Announcement(ghost, 1, (LinkEntry(B, 2, 1),))))
+    assert actions.sent == []
+    assert "ghost" not in guard.reach()
+
+
+def test_the_largest_announcement_fits_into_a_payload() -> None:
+    links = tuple(
+        LinkEntry(NodeKey(f"{i:04}".ljust(64, "\N{BUTTERFLY}"), "\N{BUTTERFLY}" * 64), 2**53 - 1, 1)
+        for i in range(MAX_LINKS)
+    )
+    payload = update(Announcement(A, 2**53 - 1, links))
+    assert len(payload) <= MAX_PAYLOAD_BYTES
+    assert parse(payload) == Update((Announcement(A, 2**53 - 1, links),), ())
+
+
+def test_a_node_has_a_bounded_number_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "MAX_LINKS", 1)
+    guard, _ = guard_with_active_link()
+    guard.link_up("b")
+    with pytest.raises(LocalProtocolError, match="at most 1"):
+        guard.link_up("c")
