@@ -9,8 +9,9 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-deps fmt check bench bench-relay bench-closed-loop \
-	bench-fabric bench-load bench-pipeline fuzz fuzz-node kill soak lock clean
+.PHONY: help setup run test test-unit test-all test-deps fmt packages check bench bench-relay \
+	bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile fuzz fuzz-node kill soak \
+	lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -43,6 +44,9 @@ test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven
 test: test-deps  ## every test but the long ones
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
+test-unit: .venv/.dev  ## unit tests alone: no brokers, no Spark
+	$(BIN)/pytest -m "not slow" tests/unit $(ARGS)
+
 test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
 	$(BIN)/pytest $(ARGS)
 
@@ -50,10 +54,14 @@ fmt: .venv/.dev  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-check: .venv/.dev  ## formatting, lint, types
+packages: .venv/.dev  ## draw the figure of the packages anew
+	$(BIN)/python scripts/packages.py
+
+check: .venv/.dev  ## formatting, lint, types, the figure of the packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/packages.py --check
 
 bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
 

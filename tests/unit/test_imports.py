@@ -12,43 +12,36 @@ import pytest
 import isthmus
 
 ROOT = Path(isthmus.__file__).parent
+REPOSITORY = Path(__file__).parents[2]
+FIGURE = REPOSITORY / "scripts" / "packages.py"
 
-ALLOWED = {
-    "mqtt": {"errors", "mqtt"},
-    "brokers": {"errors", "brokers"},
-    "cooperation": {"errors", "mqtt", "cooperation"},
-    "exchange": {"errors", "mqtt", "cooperation", "exchange"},
-    "sim": {"errors", "mqtt", "cooperation", "exchange", "sim"},
-    "node": {
-        "errors",
-        "mqtt",
+CORE = {"mqtt", "cooperation", "exchange"}
+ALLOWED: dict[str, set[str]] = {
+    "mqtt": set(),
+    "cooperation": {"mqtt"},
+    "exchange": {"mqtt", "cooperation"},
+    "sim": CORE,
+    "processes": set(),
+    "brokers": {"processes"},
+    "config": {"brokers", "cooperation"},
+    "node": {*CORE, "config", "brokers"},
+    "fabric": {"brokers", "config", "node", "processes"},
+    "demo": {"brokers", "config", "fabric"},
+    "pipeline": {"processes"},
+    "bench": {"mqtt", "processes", "brokers", "config", "fabric", "pipeline"},
+    "reproduce": {"brokers", "fabric", "pipeline", "bench"},
+    "cli": {
         "cooperation",
-        "exchange",
+        "config",
         "node",
-        "config",
-        "addresses",
-        "logs",
-        "brokers",  # only for `embedded:`
-    },
-    "pipeline": {"errors", "brokers", "pipeline"},
-    "bench": {
-        "errors",
-        "mqtt",
-        "brokers",
-        "addresses",
-        "admin_client",
-        "config",
-        "config_fields",
-        "config_mistakes",
         "fabric",
-        "fabric_brokers",
-        "logs",
+        "demo",
         "pipeline",
         "bench",
+        "reproduce",
     },
-    "reproduce": {"errors", "brokers", "fabric", "pipeline", "bench", "reproduce"},
 }
-"""What each package may import of ours."""
+"""What each package may import of the others; `errors` and `logs` belong to none."""
 
 
 def imported(file: Path) -> set[str]:
@@ -62,10 +55,33 @@ def imported(file: Path) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("isthmus.")} - {"__version__"}
 
 
+def test_every_package_is_listed() -> None:
+    assert set(ALLOWED) == {each.parent.name for each in ROOT.glob("*/__init__.py")}
+
+
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_imports_point_inwards(package: str) -> None:
+    allowed = ALLOWED[package] | {package, "errors"}
+    if package not in CORE | {"sim"}:
+        allowed.add("logs")
     for file in sorted((ROOT / package).rglob("*.py")):
-        assert imported(file) <= ALLOWED[package], file
+        assert imported(file) <= allowed, file
+
+
+def test_there_is_no_ring_of_packages() -> None:
+    left = dict(ALLOWED)
+    while left:
+        free = {name for name, imports in left.items() if not imports & left.keys()}
+        assert free, f"each of {sorted(left)} imports another of them"
+        for name in free:
+            del left[name]
+
+
+def test_the_figure_of_the_packages_is_right() -> None:
+    checked = subprocess.run(
+        [sys.executable, str(FIGURE), "--check"], check=False, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 FORBIDDEN = {"asyncio", "socket", "time", "threading", "selectors", "uvloop", "datetime"}
