@@ -6,7 +6,7 @@
     local       none needs to cross: what the far side pays all the same
     rounds      one round of both, the paths taking turns
     verdict     rounds to figures and targets
-    neighbor    a neighbour that inter-subscribes to a million filters, over TCP
+    neighbor    a neighbor that inter-subscribes to a million filters, over TCP
     timed       SF that notes how long each of its routes took, as a plug-in
     million     a real node with a million inter-subscriptions: match, memory, time to take them in
 

@@ -1,11 +1,11 @@
 """A real node with a million inter-subscriptions: a match, its memory, and how long they take.
 
-A neighbour inter-subscribes over TCP to the filters of `benchmarks.bench_filter_index`, half of
+A neighbor inter-subscribes over TCP to the filters of `benchmarks.bench_filter_index`, half of
 them exact and half with wildcards.  Then a client publishes on topics never used before, so that
 each asks the algorithm once; the node's algorithm is SF that notes the time (``timed-sf``).  How
 many filters match is known of each topic, and where the message has to go is checked.
 
-The filters of hot topics cover one another, so an SF neighbour would keep most of them back; here
+The filters of hot topics cover one another, so an SF neighbor would keep most of them back; here
 all are sent, to have topics that ten filters match.
 """
 
@@ -58,7 +58,7 @@ class Million:
     filters: int
     take_in_s: float  # until all were acknowledged
     take_in_cpu_s: float  # the node's own part of it
-    let_go_s: float  # from the neighbour's goodbye until nothing of it was left
+    let_go_s: float  # from the neighbor's goodbye until nothing of it was left
     before: Memory
     after: Memory
     peak_bytes: int  # resident, at any time
@@ -71,7 +71,7 @@ class Million:
 
 
 def measure_million(filters: int, topics: int, seed: int = 1) -> Million:
-    """A fresh node and a neighbour with so many filters; `topics` of each kind are routed."""
+    """A fresh node and a neighbor with so many filters; `topics` of each kind are routed."""
     mqtt, link, admin = free_port(), free_port(), free_port()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-"))
@@ -83,14 +83,14 @@ def measure_million(filters: int, topics: int, seed: int = 1) -> Million:
         _wait(lambda: not _neighbors(admin), PUBLISH_S, "the node's status")
         before, cpu_before, began = memory(node.pid), cpu_ns(node.pid), time.perf_counter()
         with running_neighbor("announcer", f"127.0.0.1:{link}", all_filters(filters)) as neighbor:
-            _wait(_taken_in(neighbor, filters), TAKE_IN_S, "acknowledgement of all filters")
+            _wait(_taken_in(neighbor, filters), TAKE_IN_S, "acknowledgment of all filters")
             take_in_s = time.perf_counter() - began
             take_in_cpu_s = (cpu_ns(node.pid) - cpu_before) / 1e9
             after = memory(node.pid)
             by_hits = distinct_topics(filters, topics, random.Random(seed))
             routes = _route_all(mqtt, admin, by_hits)
         left = time.perf_counter()
-        _wait(lambda: not _neighbors(admin), TAKE_IN_S, "the neighbour's filters to go")
+        _wait(lambda: not _neighbors(admin), TAKE_IN_S, "the neighbor's filters to go")
         let_go_s = time.perf_counter() - left
         peak = peak_resident(Path(f"/proc/{node.pid}/status").read_text())
     return Million(filters, take_in_s, take_in_cpu_s, let_go_s, before, after, peak, tuple(routes))
@@ -111,7 +111,7 @@ def distinct_topics(filters: int, topics: int, rng: random.Random) -> dict[int, 
 def _taken_in(neighbor: Neighbor, filters: int) -> Callable[[], bool]:
     def look() -> bool:
         if neighbor.problem:
-            raise LoadError(f"the neighbour failed: {neighbor.problem}")
+            raise LoadError(f"the neighbor failed: {neighbor.problem}")
         return neighbor.announcer.acknowledged >= filters
 
     return look

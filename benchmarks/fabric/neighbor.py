@@ -1,4 +1,4 @@
-"""A neighbour that inter-subscribes to very many filters, and does nothing else.
+"""A neighbor that inter-subscribes to very many filters, and does nothing else.
 
 It is a real exchange, so greeting, keep-alive, streams and topology guard are the product's own,
 on one blocking socket in a thread.  Its algorithm only announces, in SF's packets and with SF's
@@ -42,7 +42,7 @@ TURN_S = 0.02
 
 
 class Announcer(CooperationAlgorithm):
-    """Inter-subscribes to everything in `filters` and counts the acknowledgements."""
+    """Inter-subscribes to everything in `filters` and counts the acknowledgments."""
 
     name = TimedSubscriptionFlooding.name
 
@@ -281,7 +281,7 @@ def running_neighbor(
     *,
     begin: Callable[[Neighbor], None] = lambda _: None,
 ) -> Iterator[Neighbor]:
-    """A neighbour of the node at `address`; it says goodbye on leaving.
+    """A neighbor of the node at `address`; it says goodbye on leaving.
 
     `begin` is called with it in its own thread, before it dials.
     """

@@ -135,7 +135,7 @@ class Client(ABC):
             self._connack = connack
             self._changed.notify_all()
 
-    def _acknowledgement_arrived(self, packet_id: int, codes: Sequence[int] = ()) -> None:
+    def _acknowledgment_arrived(self, packet_id: int, codes: Sequence[int] = ()) -> None:
         with self._changed:
             self._acknowledged[packet_id] = tuple(codes)
             self._changed.notify_all()
@@ -146,7 +146,7 @@ class Client(ABC):
                 self.lost = how
             self._changed.notify_all()
 
-    def _await_acknowledgement(
+    def _await_acknowledgment(
         self, packet_id: int, timeout_s: float = ANSWER_S
     ) -> tuple[int, ...] | None:
         self._wait(lambda: packet_id in self._acknowledged, timeout_s, until_lost=True)

@@ -131,7 +131,7 @@ class GmqttClient(Client):
         return 0
 
     def _on_acknowledged(self, _client: Any, mid: int, codes: Any, _properties: Any = None) -> None:
-        self._acknowledgement_arrived(mid, codes)
+        self._acknowledgment_arrived(mid, codes)
 
     def _on_disconnect(self, _client: Any, packet: Any, _error: Any = None) -> None:
         self._ended.set()
@@ -172,11 +172,11 @@ class GmqttClient(Client):
         ]
         settings = {} if identifier is None else {"subscription_identifier": identifier}
         mid = self._in_loop(lambda: self._gmqtt.subscribe(wanted, **settings))
-        return self._await_acknowledgement(mid)
+        return self._await_acknowledgment(mid)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         mid = self._in_loop(lambda: self._gmqtt.unsubscribe(topic_filter))
-        return self._await_acknowledgement(mid) is not None
+        return self._await_acknowledgment(mid) is not None
 
     def publish(
         self,

@@ -97,10 +97,10 @@ class PahoClient(Client):
         )
 
     def _on_subscribe(self, _c: Any, _u: Any, mid: int, codes: Any, _p: Any) -> None:
-        self._acknowledgement_arrived(mid, [code.value for code in codes])
+        self._acknowledgment_arrived(mid, [code.value for code in codes])
 
     def _on_publish(self, _c: Any, _u: Any, mid: int, code: Any, _p: Any) -> None:
-        self._acknowledgement_arrived(mid, [code.value])
+        self._acknowledgment_arrived(mid, [code.value])
 
     def _on_disconnect(self, _c: Any, _u: Any, flags: Any, code: Any, _p: Any) -> None:
         told = flags.is_disconnect_packet_from_server
@@ -140,11 +140,11 @@ class PahoClient(Client):
             _, mid = self._paho.subscribe(options, properties=properties)
         else:
             _, mid = self._paho.subscribe([(each.topic_filter, each.qos) for each in subscriptions])
-        return None if mid is None else self._await_acknowledgement(mid)
+        return None if mid is None else self._await_acknowledgment(mid)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         _, mid = self._paho.unsubscribe(topic_filter)
-        return mid is not None and self._await_acknowledgement(mid) is not None
+        return mid is not None and self._await_acknowledgment(mid) is not None
 
     def publish(
         self,
@@ -160,7 +160,7 @@ class PahoClient(Client):
         ]
         # The first to stay out ends it.
         limit_s = self.publishing_s(len(payloads))
-        return all(self._await_acknowledgement(mid, limit_s) is not None for mid in mids)
+        return all(self._await_acknowledgment(mid, limit_s) is not None for mid in mids)
 
     def disconnect(self, reason_code: int = 0) -> None:
         code = PahoReasonCode(PacketTypes.DISCONNECT, identifier=reason_code) if self._v5 else None

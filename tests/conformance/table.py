@@ -22,7 +22,7 @@ from conformance.observation import Seen, differences
 from conformance.sites import private_site, shared_site
 from conformance.variants import add, variants_of
 from isthmus.brokers import broker_class, create, names
-from isthmus.brokers.artefacts import Artefact
+from isthmus.brokers.artifacts import Artifact
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -52,9 +52,9 @@ def _broker_version(name: str) -> str:
     if name == "embedded":
         return f"amqtt {version('amqtt')}"
     module = import_module(broker_class(name).__module__)
-    artefact = getattr(module, "ARTEFACT", None)
-    if isinstance(artefact, Artefact):
-        return artefact.version
+    artifact = getattr(module, "ARTIFACT", None)
+    if isinstance(artifact, Artifact):
+        return artifact.version
     package = {"rabbitmq": "rabbitmq-server"}.get(name, name)
     query = ["dpkg-query", "--show", "--showformat=${Version}", package]
     shown = subprocess.run(query, capture_output=True, text=True, check=True)

@@ -133,7 +133,7 @@ def everywhere(work: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def until_settled(sites: dict[str, Site], filters: int) -> None:
-    """SF: until every node has heard from each neighbour about the one common filter."""
+    """SF: until every node has heard from each neighbor about the one common filter."""
 
     def heard(site: Site) -> bool:
         algorithm = fetch_status(site.admin)["fabric"]["algorithm"]

@@ -223,11 +223,11 @@ def test_a_fabric_starts_and_leaves_nothing(
 
 
 def states(admin: str) -> dict[str | None, str]:
-    """The neighbours of a node, and how they stand."""
+    """The neighbors of a node, and how they stand."""
     return {row["neighbor"]: row["state"] for row in fetch_peers(Address.parse(admin))["peers"]}
 
 
-def test_neighbours_are_added_and_removed_while_the_nodes_run(
+def test_neighbors_are_added_and_removed_while_the_nodes_run(
     tmp_path: Path, start: Callable[..., Running]
 ) -> None:
     """left -- middle -- right, then left -- right: a ring, until it is cut again."""
@@ -255,7 +255,7 @@ def test_neighbours_are_added_and_removed_while_the_nodes_run(
     assert cut[2] not in states(admins[cut[1]])
     again = isthmus("peers", "remove", cut[2], "--admin", admins[cut[1]])
     assert again.returncode == 1
-    assert "no neighbour has the id or address" in again.stderr
+    assert "no neighbor has the id or address" in again.stderr
 
 
 def test_nothing_outlives_a_fabric_that_is_killed(

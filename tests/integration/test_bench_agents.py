@@ -30,7 +30,7 @@ from isthmus.bench.coordinator.workers import COMMAND, RemoteWorker
 from isthmus.bench.load.clock import SHIFT_VARIABLE
 from isthmus.config.addresses import Address
 from isthmus.errors import ConfigError, LoadError, LoadFailed
-from isthmus.pipeline.count.direct import summarise
+from isthmus.pipeline.count.direct import summarize
 from isthmus.pipeline.log.reading import list_runs, open_file, read_run
 from isthmus.pipeline.log.schema import file_path
 from support.load_sessions import NOWHERE, load_processes, small_scenario, stand_in
@@ -167,7 +167,7 @@ def test_another_machines_clock_is_measured_and_taken_out(
             pairs.add((sender.writer, writer))
     assert len(pairs) == 4, "both have messages of both"
 
-    summary = summarise(log, "r")
+    summary = summarize(log, "r")
     assert summary.limit_ratio == pytest.approx(record.limit_ratio)
     assert (summary.lost, summary.duplicates, summary.order_violations) == (0, 0, 0)
     assert summary.expected == 2 * round(summary.ingress * summary.window_s)

@@ -20,7 +20,7 @@ from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
 from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Times
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
-from isthmus.pipeline.count.direct import summarise
+from isthmus.pipeline.count.direct import summarize
 from isthmus.pipeline.log.reading import list_runs
 from isthmus.processes.children import Launch, end, launch
 from support.stand_in_broker import StandInBroker
@@ -89,7 +89,7 @@ def check(found: Found, folder: Path) -> None:
     assert [each.trial.number for each in measured] == list(range(found.measurements))
     assert {each.outcome.run for each in measured} <= set(list_runs(folder / "log"))
     for each in measured:
-        summary = summarise(folder / "log", each.outcome.run)
+        summary = summarize(folder / "log", each.outcome.run)
         assert (summary.egress, summary.ingress) == (each.outcome.egress, each.outcome.ingress)
 
 

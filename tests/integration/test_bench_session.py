@@ -30,8 +30,8 @@ from support.load_sessions import NOWHERE, load_processes, small_scenario, stand
 from support.waiting import wait_for
 
 
-def session(folder: Path, behaviour: str = "plays-along", **options: Any) -> LoadSession:
-    scenario, command = small_scenario(folder), stand_in(behaviour)
+def session(folder: Path, behavior: str = "plays-along", **options: Any) -> LoadSession:
+    scenario, command = small_scenario(folder), stand_in(behavior)
     return LoadSession(scenario, NOWHERE, folder / "log", writers=1, command=command, **options)
 
 
@@ -141,32 +141,32 @@ def test_a_session_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
+    ("behavior", "said"),
     [
         ("dies-connecting:w0", "w0: ended with exit code 3\nw0 connects\na bad end"),
         ("fails-connecting:l0", "l0: 127.0.0.1:1 refused t-pub-0"),
         ("chatters:w0", "w0: sent 'this is not JSON', which is not a JSON object"),
     ],
 )
-def test_who_fails_to_connect_is_named(tmp_path: Path, behaviour: str, said: str) -> None:
-    with pytest.raises(LoadFailed) as failed, session(tmp_path, behaviour):
+def test_who_fails_to_connect_is_named(tmp_path: Path, behavior: str, said: str) -> None:
+    with pytest.raises(LoadFailed) as failed, session(tmp_path, behavior):
         pytest.fail("it connected")
     assert said in str(failed.value)
     assert load_processes() == []
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
+    ("behavior", "said"),
     [
         ("dies-measuring:l0", "l0: ended with exit code 4\nl0 connects"),
         ("fails-measuring:w0", "w0: n1 closed the connection of t-sub-1"),
     ],
 )
 def test_who_fails_while_measuring_is_named_and_nothing_is_left(
-    tmp_path: Path, behaviour: str, said: str
+    tmp_path: Path, behavior: str, said: str
 ) -> None:
     watch = Watch()
-    with session(tmp_path, behaviour, watch=watch) as load:
+    with session(tmp_path, behavior, watch=watch) as load:
         with pytest.raises(LoadFailed) as failed:
             load.measure("r")
         assert load_processes() == [], "the others are stopped at once"

@@ -120,7 +120,7 @@ def leave_in_turn(fabric: NodeFabric, steps: Steps) -> None:
         )
 
 
-def test_figure_8_adding_and_removing_a_neighbour(tmp_path: Path) -> None:
+def test_figure_8_adding_and_removing_a_neighbor(tmp_path: Path) -> None:
     with NodeFabric(tmp_path, FIGURE_8, names=["I4"]) as fabric:
         steps = Steps(fabric)
         with fabric.client("I1") as c1, fabric.client("I3") as c2, fabric.client("I4") as c3:

@@ -1,6 +1,6 @@
-"""Who may be a neighbour, and what a neighbour may say.
+"""Who may be a neighbor, and what a neighbor may say.
 
-Two real nodes, or a real one and a neighbour made by hand.  Whatever is wrong ends that connection
+Two real nodes, or a real one and a neighbor made by hand.  Whatever is wrong ends that connection
 alone: with an answer that says why, a count in the status and a line in the log.
 """
 
@@ -74,7 +74,7 @@ def test_the_same_secret_joins(tmp_path: Path) -> None:
         {"a": {"secret": SECRET}},
         {"b": {"secret": SECRET}},
     ],
-    ids=["wrong", "only-the-dialling-node", "only-the-accepting-node"],
+    ids=["wrong", "only-the-dialing-node", "only-the-accepting-node"],
 )
 def test_another_secret_does_not(tmp_path: Path, secrets: dict[str, Any]) -> None:
     fabric = NodeFabric(tmp_path, names=["a", "b"], links_of=secrets)
@@ -116,7 +116,7 @@ def test_mutual_tls(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeFabric]:
-    """a ── b, to which the neighbours made by hand come."""
+    """a ── b, to which the neighbors made by hand come."""
     with NodeFabric(tmp_path_factory.mktemp("links"), [("a", "b")]) as fabric:
         yield fabric
 
@@ -291,10 +291,10 @@ def test_a_message_too_large_for_a_neighbor_is_not_sent_to_it(tmp_path: Path) ->
         assert "topic=t/2000" in log
         assert "link down" not in log
         assert fabric.link("b", "a")["sent"] == before
-        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgements")
+        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgments")
 
 
-# ---- what a neighbour may say ------------------------------------------------------------
+# ---- what a neighbor may say ------------------------------------------------------------
 
 
 def neighbor(pair: NodeFabric) -> RawNeighbor:
@@ -365,7 +365,7 @@ def test_a_malformed_control_message_ends_that_link_alone(
     with neighbor(pair) as peer:
         peer.raw.send(said)
         if name == "puback-unasked":
-            # An acknowledgement can come twice after a reconnect; it means nothing.
+            # An acknowledgment can come twice after a reconnect; it means nothing.
             peer.raw.send(subscribe_to("still/here"))
             while not isinstance(peer.receive(), SubAck):
                 pass
@@ -377,7 +377,7 @@ def test_a_malformed_control_message_ends_that_link_alone(
     assert "bad bytes on a link" in pair["b"].log()
 
 
-def test_a_neighbour_made_by_hand_is_served(pair: NodeFabric) -> None:
+def test_a_neighbor_made_by_hand_is_served(pair: NodeFabric) -> None:
     """The counterpart of the test above: what is well-formed does work."""
     with neighbor(pair) as peer, pair.client("b") as subscriber, pair.client("b") as publisher:
         subscriber.subscribe("hand/#")

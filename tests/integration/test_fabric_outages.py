@@ -108,7 +108,7 @@ def test_a_cut_longer_than_hold_gives_up_what_waits_and_says_so(tmp_path: Path) 
         fabric["a"].wait_until(lambda: not fabric.link("a", "b"))
         assert counter(fabric["a"], "given_up") == 10
         assert "messages given up neighbor=b messages=10" in fabric["a"].log()
-        # It is no neighbour now: nobody is known there to want this.
+        # It is no neighbor now: nobody is known there to want this.
         publisher.publish("hold/1", b"lost too", qos=1)
         tap.mend()
         fabric.until_linked(*PAIR, status="active")
@@ -156,7 +156,7 @@ def test_a_full_queue_holds_publishers_back_while_the_link_is_up(tmp_path: Path)
         assert counter(fabric["a"], "given_up") == 0
 
 
-def test_a_full_queue_of_a_link_that_is_down_gives_the_neighbour_up(tmp_path: Path) -> None:
+def test_a_full_queue_of_a_link_that_is_down_gives_the_neighbor_up(tmp_path: Path) -> None:
     with (
         NodeFabric(tmp_path, PAIR, link={"queue_bytes": 65_536, **QUICK_LINKS}) as fabric,
         subscribed(fabric, "queue/#") as (publisher, subscriber),
@@ -194,7 +194,7 @@ def test_a_broker_that_refuses_a_message_harms_no_other(tmp_path: Path) -> None:
         wait_for(lambda: counter(fabric["b"], "inject_refused") == 5, 10, "the refusals")
         assert "broker refused a message from another node" in fabric["b"].log()
         # For the nodes it is over: nothing is sent again.
-        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgements")
+        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "acknowledgments")
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
         fabric["b"].wait_until(fabric["b"].is_ready)
         with fabric.client("b", "stays", **stays) as subscriber:
             assert [int(subscriber.next().payload) for _ in range(50)] == list(range(50))
-        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "the acknowledgements")
+        wait_for(lambda: fabric.link("a", "b")["unacknowledged"] == 0, 10, "the acknowledgments")

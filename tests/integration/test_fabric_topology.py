@@ -173,7 +173,7 @@ def cut_and_mend(
 # ---- at run time -------------------------------------------------------------------------
 
 
-def test_neighbours_come_and_go_at_run_time(tmp_path: Path) -> None:
+def test_neighbors_come_and_go_at_run_time(tmp_path: Path) -> None:
     with NodeFabric(tmp_path, names=["a", "b"]) as fabric:
         address = fabric.address("a", "b")
         with fabric.client("a") as publisher, fabric.client("b") as subscriber:

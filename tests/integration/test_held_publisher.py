@@ -1,4 +1,4 @@
-"""A neighbour that acknowledges nothing holds publishers, and does not cost them their connection.
+"""A neighbor that acknowledges nothing holds publishers, and does not cost them their connection.
 
 publisher ── a ── b ── broker that hangs (SIGSTOP)
 """

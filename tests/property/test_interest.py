@@ -33,7 +33,7 @@ nodes = st.sampled_from(NODES)
 
 
 class OneAtATime(SubscriptionFlooding):
-    """Waits for each acknowledgement, so that changes often meet others that are still waiting."""
+    """Waits for each acknowledgment, so that changes often meet others that are still waiting."""
 
     window = 1
 

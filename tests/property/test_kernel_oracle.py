@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.pipeline.count import counting, histogram
-from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.count.direct import run_tables, summarize
 from isthmus.pipeline.count.tables import INDEXES
 from isthmus.pipeline.log.reading import list_runs
 from support.generated_logs import Shape, generate, write_log
@@ -61,7 +61,7 @@ def test_every_value_equals_the_oracle(
             mock.patch.object(histogram, "_GATHERED", 16),
         ):
             tables = run_tables(log, "r")
-            summary = summarise(log, "r")
+            summary = summarize(log, "r")
     expected = oracle_tables(generated)
     assert tables.keys() == expected.keys() == INDEXES.keys()
     for name, rows in expected.items():

@@ -182,13 +182,13 @@ def packets_at(level: int) -> st.SearchStrategy[Packet]:
         st.just(PingReq()),
         st.just(PingResp()),
     ]
-    acknowledgements: list[tuple[type[PubAck | PubRec | PubRel | PubComp], PacketType]] = [
+    acknowledgments: list[tuple[type[PubAck | PubRec | PubRel | PubComp], PacketType]] = [
         (PubAck, T.PUBACK),
         (PubRec, T.PUBREC),
         (PubRel, T.PUBREL),
         (PubComp, T.PUBCOMP),
     ]
-    for kind, packet_type in acknowledgements:
+    for kind, packet_type in acknowledgments:
         outcome = codes_of(packet_type, level)
         choices.append(st.builds(kind, packet_ids, outcome, at(level, packet_type)))
     if level == 5:

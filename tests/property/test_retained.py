@@ -4,7 +4,7 @@
          └─ 3 ┘        four nodes; the links 1-3 and 3-2 close a ring
 
 A link is a first-in-first-out channel in each direction.  It carries retained messages as they are
-published, with their versions, and the payloads of the synchronisation between them; when it goes
+published, with their versions, and the payloads of the synchronization between them; when it goes
 down, what is on it is lost.
 """
 

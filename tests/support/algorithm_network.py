@@ -50,7 +50,7 @@ class FakePort:
         self.timers: dict[Hashable, float] = {}
         self.pairs: dict[SessionInfo, SessionInfo] = {}
         self.changed_routes: list[list[str] | None] = []
-        self.synchronised_with: list[SessionInfo] = []
+        self.synchronized_with: list[SessionInfo] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
         self.awaited: set[str] = set()
         self.state: bytes | None = None
@@ -99,8 +99,8 @@ class FakePort:
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         self.refused.append((session, error))
 
-    def synchronised(self, session: SessionInfo) -> None:
-        self.synchronised_with.append(session)
+    def synchronized(self, session: SessionInfo) -> None:
+        self.synchronized_with.append(session)
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return bool(self.awaited - {session.peer})
@@ -223,7 +223,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where one message went: brokers that got it from a neighbour, links that carried it."""
+    """Where one message went: brokers that got it from a neighbor, links that carried it."""
 
     brokers: Counter[str]
     links: Counter[tuple[str, str]]

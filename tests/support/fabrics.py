@@ -90,7 +90,7 @@ class FabricClient:
         retain: bool = False,
         properties: Properties = NO_PROPERTIES,
     ) -> None:
-        """Publish and wait for the broker's acknowledgement."""
+        """Publish and wait for the broker's acknowledgment."""
         packet_id = self._next_id() if qos else 0
         self.raw.send(
             Publish(topic, payload, qos, retain=retain, packet_id=packet_id, properties=properties)
@@ -103,7 +103,7 @@ class FabricClient:
             self._until(PubComp)
 
     def next(self) -> Publish:
-        """The next message, after its acknowledgement; fails if none comes in time."""
+        """The next message, after its acknowledgment; fails if none comes in time."""
         while not self._got:
             self._take(self._packet())
         return self._got.popleft()
@@ -261,7 +261,7 @@ class NodeFabric:
                 self.nodes[here].wait_until(seen)
 
     def settle(self) -> None:
-        """SF: until what each node has announced is what its neighbours have received.
+        """SF: until what each node has announced is what its neighbors have received.
 
         Other algorithms share no subscriptions, so there is nothing to wait for.
         """
@@ -273,7 +273,7 @@ def settled(nodes: Iterable[NodeProcess]) -> bool:
     """SF: whether both ends of every active link know the same inter-subscriptions.
 
     A node counts a client's filter before it passes the SUBACK on, and what it hears from one
-    neighbour it announces to the others in the same turn.  So when all ends agree, starting from
+    neighbor it announces to the others in the same turn.  So when all ends agree, starting from
     a client that has its SUBACK, what that client wants is known everywhere.
     """
     states = {node.id: node.fabric() for node in nodes}
@@ -282,7 +282,7 @@ def settled(nodes: Iterable[NodeProcess]) -> bool:
         neighbors = state["algorithm"]["neighbors"]
         for peer in active & states.keys():
             mine, theirs = neighbors.get(peer), states[peer]["algorithm"]["neighbors"].get(name)
-            if mine is None or theirs is None or mine["synchronising"] or mine["waiting_filters"]:
+            if mine is None or theirs is None or mine["synchronizing"] or mine["waiting_filters"]:
                 return False
             if mine["announced_filters"] != theirs["received_filters"]:
                 return False

@@ -1,6 +1,6 @@
 """A tap in a link between two nodes: counts the packets that pass, and can cut the wire.
 
-    dialling node ──▶ tap ──▶ accepting node
+    dialing node ──▶ tap ──▶ accepting node
 
 The tap relays bytes as they come and decodes them beside, so what it says about a link does not
 depend on what the nodes say about themselves.

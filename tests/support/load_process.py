@@ -29,16 +29,16 @@ Message = dict[str, Any]
 class LoadProcess:
     """One stand-in."""
 
-    def __init__(self, behaviour: str, writer: str) -> None:
-        what, _, who = behaviour.partition(":")
-        self.behaviour = what if who in ("", writer) else "plays-along"
+    def __init__(self, behavior: str, writer: str) -> None:
+        what, _, who = behavior.partition(":")
+        self.behavior = what if who in ("", writer) else "plays-along"
         self.writer = writer
         self.clients: list[Message] = []
         self.topics = 0
         self.trickle = 0
 
     def does(self, what: str) -> bool:
-        return self.behaviour == what
+        return self.behavior == what
 
     def say(self, **message: Any) -> None:
         print(json.dumps({"writer": self.writer, **message}), flush=True)
@@ -63,7 +63,7 @@ class LoadProcess:
 
     def connect(self, message: Message) -> None:
         print(f"{self.writer} connects", file=sys.stderr, flush=True)
-        match self.behaviour:
+        match self.behavior:
             case "dies-connecting":
                 print("a bad end", file=sys.stderr, flush=True)
                 os._exit(3)

@@ -44,9 +44,9 @@ def small_scenario(folder: Path, *, publishers: int = 2, subscribers: int = 3) -
     return load_scenario(file)
 
 
-def stand_in(behaviour: str = "plays-along") -> tuple[str, ...]:
+def stand_in(behavior: str = "plays-along") -> tuple[str, ...]:
     """The command of a stand-in for the load process (`load_process.py`)."""
-    return (sys.executable, str(Path(__file__).with_name("load_process.py")), behaviour)
+    return (sys.executable, str(Path(__file__).with_name("load_process.py")), behavior)
 
 
 def load_processes(pid: int | None = None) -> list[int]:

@@ -1,4 +1,4 @@
-"""A neighbour made by hand: greets a node as another node would, and then says what a test wants.
+"""A neighbor made by hand: greets a node as another node would, and then says what a test wants.
 
 It speaks the wire format of docs/reference/link-wire-format.md over a `RawClient`; only its
 topology guard is the real one, since a link must be agreed on before an algorithm may use it.

@@ -122,7 +122,7 @@ class LoadPublisher:
                 self._send(wire, number, dup=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._publish(wire))
-                group.create_task(self._acknowledgements(wire))
+                group.create_task(self._acknowledgments(wire))
         except* (OSError, TimeoutError) as errors:
             raise ConnectionError("lost") from errors
         finally:
@@ -145,7 +145,7 @@ class LoadPublisher:
                 self.sent.append(Sent(time.monotonic()))
                 self._send(wire, number)
 
-    async def _acknowledgements(self, wire: _Wire) -> None:
+    async def _acknowledgments(self, wire: _Wire) -> None:
         while True:
             packet = await wire.receive()
             if isinstance(packet, PubAck):

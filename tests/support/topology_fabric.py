@@ -61,7 +61,7 @@ class Member:
     lives: int = 0
     sessions: dict[str, int] = field(default_factory=dict)
     usable: set[str] = field(default_factory=set)
-    """The neighbours that the algorithm may use, going by `activate` and `block`."""
+    """The neighbors that the algorithm may use, going by `activate` and `block`."""
     blocks: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     activations: int = 0
 

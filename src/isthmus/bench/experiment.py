@@ -24,7 +24,7 @@ from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
 from isthmus.bench.watch.watch import Watch
 from isthmus.fabric.processes import interruptible
-from isthmus.pipeline.count.direct import RunSummary, summarise
+from isthmus.pipeline.count.direct import RunSummary, summarize
 
 if TYPE_CHECKING:
     from isthmus.config.addresses import Address
@@ -172,7 +172,7 @@ def one_run(scenario: Scenario, log: Path, run: str, machines: Machines) -> int:
         ) as session,
     ):
         session.measure(run)
-    print_run(summarise(log, run), log, notes)
+    print_run(summarize(log, run), log, notes)
     return 0
 
 
@@ -213,13 +213,13 @@ def search_limit(
         )
     summary: RunSummary | None = None
     if searched.found.outcome is not None:
-        summary = summarise(log, searched.found.outcome.run)
+        summary = summarize(log, searched.found.outcome.run)
     print_limit(searched, summary, log)
     return 0 if searched.found.verdict in ("found", "beyond") else 1
 
 
 def labels_of(scenario: Scenario) -> dict[str, str]:
-    """What the runs of a scenario are labelled with in the log."""
+    """What the runs of a scenario are labeled with in the log."""
     with_nodes = any(server.with_node for server in scenario.server)
     return {
         "broker": ",".join(dict.fromkeys(server.broker for server in scenario.server)),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from isthmus.brokers import broker_class, names
-from isthmus.brokers.artefacts import Artefact
+from isthmus.brokers.artifacts import Artifact
 from isthmus.errors import BrokerError
 
 __all__ = ["main"]
@@ -21,9 +21,9 @@ __all__ = ["main"]
 _VERSIONS = {4: "3.1.1", 5: "5"}
 
 
-def _artefact(name: str) -> Artefact | None:
-    found = getattr(import_module(broker_class(name).__module__), "ARTEFACT", None)
-    return found if isinstance(found, Artefact) else None
+def _artifact(name: str) -> Artifact | None:
+    found = getattr(import_module(broker_class(name).__module__), "ARTIFACT", None)
+    return found if isinstance(found, Artifact) else None
 
 
 def _rows() -> list[tuple[str, str, str]]:
@@ -50,10 +50,10 @@ def _list() -> int:
 def _install(wanted: Sequence[str]) -> int:
     status = 0
     for name in wanted or names():
-        artefact = _artefact(name)
+        artifact = _artifact(name)
         try:
-            if artefact is not None:
-                artefact.install(lambda line: print(line, file=sys.stderr))
+            if artifact is not None:
+                artifact.install(lambda line: print(line, file=sys.stderr))
             elif wanted and (missing := broker_class(name).missing()) is not None:
                 raise missing
         except BrokerError as error:

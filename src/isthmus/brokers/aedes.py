@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isthmus.brokers.artefacts import NpmPackage
+from isthmus.brokers.artifacts import NpmPackage
 from isthmus.brokers.base import Broker
 from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
-__all__ = ["ARTEFACT", "Aedes"]
+__all__ = ["ARTIFACT", "Aedes"]
 
-ARTEFACT = NpmPackage(broker="aedes", version="1.2.0", package="aedes")
+ARTIFACT = NpmPackage(broker="aedes", version="1.2.0", package="aedes")
 
 # An ES module: aedes is one, and Node.js 18 cannot `require` such.
 _PROGRAM = """\
@@ -33,7 +33,7 @@ class Aedes(Broker):
 
     @classmethod
     def missing(cls) -> BrokerMissing | None:
-        return ARTEFACT.missing()
+        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         program = folder / "main.mjs"
@@ -41,6 +41,6 @@ class Aedes(Broker):
         # A bare module name is looked up beside the program, nowhere else.
         modules = folder / "node_modules"
         if not modules.exists():
-            modules.symlink_to(ARTEFACT.folder / "node_modules")
+            modules.symlink_to(ARTIFACT.folder / "node_modules")
         node = find_executable("node") or "node"
         return Launch([node, str(program), self.host, str(self.port)], cwd=folder)

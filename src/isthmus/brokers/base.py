@@ -36,7 +36,7 @@ __all__ = ["Broker"]
 _PORT_ATTEMPTS = 5
 _TAIL_BYTES = 4000
 _TAIL_LINES = 25
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _PORT_TAKEN = re.compile(rb"already in use|eaddrinuse|BindException", re.IGNORECASE)
 
 
@@ -119,7 +119,7 @@ class Broker(ABC):
 
     def log_tail(self) -> str:
         """The end of what it printed."""
-        text = _COLOURS.sub("", self._log_since(0)[-_TAIL_BYTES:].decode(errors="replace"))
+        text = _COLORS.sub("", self._log_since(0)[-_TAIL_BYTES:].decode(errors="replace"))
         return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
 
     def start(self) -> None:

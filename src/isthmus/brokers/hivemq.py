@@ -12,12 +12,12 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.brokers.artefacts import MavenJars
+from isthmus.brokers.artifacts import MavenJars
 from isthmus.brokers.base import Broker
 from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
-__all__ = ["ARTEFACT", "HiveMQ"]
+__all__ = ["ARTIFACT", "HiveMQ"]
 
 _EXTENSION = "allow-all"
 
@@ -109,11 +109,11 @@ class _HiveMQJars(MavenJars):
         shutil.rmtree(build)
 
 
-ARTEFACT = _HiveMQJars(
+ARTIFACT = _HiveMQJars(
     broker="hivemq",
     version="2025.5",
     group="com.hivemq",
-    artefact="hivemq-community-edition-embedded",
+    artifact="hivemq-community-edition-embedded",
 )
 
 
@@ -127,7 +127,7 @@ class HiveMQ(Broker):
 
     @classmethod
     def missing(cls) -> BrokerMissing | None:
-        return ARTEFACT.missing()
+        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         for name in ("conf", "data", "log", "extensions", "tmp"):
@@ -139,14 +139,14 @@ class HiveMQ(Broker):
         # A copy: it writes into the folders of its extensions.
         extension = folder / "extensions" / _EXTENSION
         if not extension.exists():
-            shutil.copytree(ARTEFACT.extension_folder, extension)
+            shutil.copytree(ARTIFACT.extension_folder, extension)
         return Launch(
             [
                 find_executable("java") or "java",
                 *_JAVA_OPTIONS,
                 f"-Dhivemq.home={folder}",
                 f"-Djava.io.tmpdir={folder / 'tmp'}",
-                *("-cp", ARTEFACT.class_path, "com.hivemq.HiveMQServer"),
+                *("-cp", ARTIFACT.class_path, "com.hivemq.HiveMQServer"),
             ],
             cwd=folder,
         )

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isthmus.brokers.artefacts import MavenJars
+from isthmus.brokers.artifacts import MavenJars
 from isthmus.brokers.base import Broker
 from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
-__all__ = ["ARTEFACT", "Moquette"]
+__all__ = ["ARTIFACT", "Moquette"]
 
-ARTEFACT = MavenJars(
-    broker="moquette", version="0.17", group="io.moquette", artefact="moquette-broker"
+ARTIFACT = MavenJars(
+    broker="moquette", version="0.17", group="io.moquette", artifact="moquette-broker"
 )
 
 _CONFIGURATION = """\
@@ -46,7 +46,7 @@ class Moquette(Broker):
 
     @classmethod
     def missing(cls) -> BrokerMissing | None:
-        return ARTEFACT.missing()
+        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         (folder / "config").mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ class Moquette(Broker):
                 f"-Dmoquette.path={folder}",
                 f"-Djava.io.tmpdir={folder}",
                 f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",
-                *("-cp", ARTEFACT.class_path, "io.moquette.broker.Server"),
+                *("-cp", ARTIFACT.class_path, "io.moquette.broker.Server"),
             ],
             cwd=folder,
         )

@@ -35,7 +35,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 as asked; 1 a failure while running; 2 wrong configuration or usage.",
 )
 
-peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbours.")
+peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbors.")
 app.add_typer(peers, name="peers")
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")
@@ -162,7 +162,7 @@ def status(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) 
 
 @peers.command("list")
 def peers_list(file: NodeFile = None, admin: Admin = None, as_json: AsJson = False) -> None:
-    """Its neighbours: in which state and why, and what to cut where they form a ring."""
+    """Its neighbors: in which state and why, and what to cut where they form a ring."""
     from isthmus.fabric.admin_client import fetch_peers
 
     answer = fetch_peers(_admin_address(file, admin))
@@ -205,23 +205,23 @@ def peers_add(
     typer.echo(state_line(row) if row else f"{address} was removed meanwhile")
     for line in ring_lines(answer):
         typer.echo(line)
-    if row is not None and row["state"] in ("dialling", "down"):
+    if row is not None and row["state"] in ("dialing", "down"):
         typer.echo("The node keeps trying; `isthmus peers list` tells how it stands.")
 
 
 @peers.command("remove")
 def peers_remove(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The neighbour's id, or the address it has here.")
+        str, typer.Argument(metavar="NAME", help="The neighbor's id, or the address it has here.")
     ],
     file: NodeFile = None,
     admin: Admin = None,
 ) -> None:
-    """Cut the link to a neighbour; it is refused until it is added again."""
+    """Cut the link to a neighbor; it is refused until it is added again."""
     from isthmus.fabric.admin_client import remove_peer
 
     remove_peer(_admin_address(file, admin), name)
-    typer.echo(f"{name} is no longer a neighbour")
+    typer.echo(f"{name} is no longer a neighbor")
 
 
 def _admin_address(file: Path | None, admin: str | None) -> Address:

@@ -1,6 +1,6 @@
 """Entry of the ``isthmus`` command, and running one node.
 
-A node must listen within a second of its start, so ``isthmus node FILE`` is recognised here and
+A node must listen within a second of its start, so ``isthmus node FILE`` is recognized here and
 goes its way without the command-line library; everything else is in :mod:`isthmus.cli.commands`.
 
 Exit codes: 0 as asked, 1 something failed while running, 2 wrong configuration or usage.

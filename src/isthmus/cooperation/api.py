@@ -16,13 +16,13 @@ asyncio node and the exact simulator, and the very same algorithm object runs be
 An algorithm decides; it does not carry.  For each topic (and the session a message came from) the
 node asks `route` once and remembers the answer until the algorithm calls `Port.routes_changed`.
 
-A session with a neighbour is the *link*, whatever TCP connections it is made of at the moment:
+A session with a neighbor is the *link*, whatever TCP connections it is made of at the moment:
 
     ESTABLISHED ──on_tcp_down──▶ (kept for a while) ──on_session_established──▶ ESTABLISHED
                                         └──hold time over──▶ on_session_closed
 
 While a link is down but kept, the node queues what `route` sends there, so an algorithm should not
-forget what it knows of that neighbour before `on_session_closed`.
+forget what it knows of that neighbor before `on_session_closed`.
 
 Statuses are those of ILDM Fig. 5.
 """
@@ -82,7 +82,7 @@ class SessionInfo:
     id: int
     kind: SessionKind
     peer: str
-    """A client's id, a neighbour's node id; empty where it is not known yet."""
+    """A client's id, a neighbor's node id; empty where it is not known yet."""
     status: SessionStatus = SessionStatus.CLOSED
     address: str = field(default="", compare=False)
 
@@ -93,7 +93,7 @@ class Route:
 
     neighbors: tuple[SessionInfo, ...] = ()
     to_local_broker: bool = False
-    """For a message from a neighbour; a local client's message has reached the broker anyway."""
+    """For a message from a neighbor; a local client's message has reached the broker anyway."""
 
 
 class Port(Protocol):
@@ -134,14 +134,14 @@ class Port(Protocol):
         """Close a neighbor's session for what came on it: `error`, raised later than on arrival."""
         ...
 
-    def synchronised(self, session: SessionInfo) -> None:
-        """An algorithm that `synchronises` has what it needs of this neighbour."""
+    def synchronized(self, session: SessionInfo) -> None:
+        """An algorithm that `synchronizes` has what it needs of this neighbor."""
         ...
 
     def awaits_others(self, session: SessionInfo) -> bool:
-        """Whether neighbours of the node's last life, other than this one, are not back yet.
+        """Whether neighbors of the node's last life, other than this one, are not back yet.
 
-        What the node tells a neighbour meanwhile may be incomplete.
+        What the node tells a neighbor meanwhile may be incomplete.
         """
         ...
 
@@ -180,8 +180,8 @@ class CooperationAlgorithm:
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
 
-    synchronises: ClassVar[bool] = False
-    """Whether a neighbour is of use only after `Port.synchronised` was called for it."""
+    synchronizes: ClassVar[bool] = False
+    """Whether a neighbor is of use only after `Port.synchronized` was called for it."""
 
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:
         """`options` are the algorithm's own keys of ``[cooperation]``.
@@ -203,11 +203,11 @@ class CooperationAlgorithm:
     def mqtt_message_arrived(
         self, session: SessionInfo, packet_type: PacketType, message: bytes
     ) -> bool:
-        """A packet came: from a local client, the local broker or a neighbour.
+        """A packet came: from a local client, the local broker or a neighbor.
 
-        Packets of clients and brokers are encoded at the client's protocol level, neighbours' at 5;
-        of a neighbour's PUBLISHes only those on ``$isthmus/`` topics are shown.  PINGs and
-        acknowledgements of publishes are not.
+        Packets of clients and brokers are encoded at the client's protocol level, neighbors' at 5;
+        of a neighbor's PUBLISHes only those on ``$isthmus/`` topics are shown.  PINGs and
+        acknowledgments of publishes are not.
 
         Return False to keep a client's PUBLISH (if `inspects_publishes`) from going any further:
         the node answers it, with reason code 0x83 where the client speaks MQTT 5.  A topic alias
@@ -242,11 +242,11 @@ class CooperationAlgorithm:
         """The answer of `Port.awaits_others` may have changed."""
 
     def on_node_add(self, address: str) -> None:
-        """A neighbour is to be added (configuration or operator)."""
+        """A neighbor is to be added (configuration or operator)."""
         self.port.create_session(address)
 
     def on_node_remove(self, session: SessionInfo) -> None:
-        """A neighbour is to be removed."""
+        """A neighbor is to be removed."""
         self.port.close_session(session)
 
     # ---- timers ----

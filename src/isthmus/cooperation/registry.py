@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Alone(CooperationAlgorithm):
-    """A node by itself: no message goes to a neighbour or comes from one."""
+    """A node by itself: no message goes to a neighbor or comes from one."""
 
     name = "none"
 

@@ -189,7 +189,7 @@ class _Demo:
 
 
 def _crossings(nodes: list[RunningNode]) -> int | None:
-    """How many messages all nodes together have sent to neighbours; None if one cannot tell."""
+    """How many messages all nodes together have sent to neighbors; None if one cannot tell."""
     try:
         return sum(
             int(link["sent"])

@@ -1,7 +1,7 @@
 """The exchange: a node's clients, links, broker and algorithm, joined without I/O.
 
 It is the algorithm's port and puts the parts together: `Clients` (sessions and wills), `Links`
-(connections and neighbours), `TopologyGuard` (which links close no loop) and `Traffic` (where each
+(connections and neighbors), `TopologyGuard` (which links close no loop) and `Traffic` (where each
 message goes, and when it is safe).  Its surroundings are a `Host`: the asyncio node, or the exact
 simulator.
 """
@@ -131,18 +131,18 @@ class Exchange:
             self.clients.state_lost()
 
     def begin_stop(self) -> None:
-        """Take nothing more from neighbours; every local client is about to go: wills are due."""
+        """Take nothing more from neighbors; every local client is about to go: wills are due."""
         self.traffic.stopping = True
         self.clients.stop()
 
     def unacknowledged(self) -> int:
-        """Messages that are not safe yet: at neighbours, or on their way to the local broker."""
+        """Messages that are not safe yet: at neighbors, or on their way to the local broker."""
         at_neighbors = sum(link.unacked() for link in self.links)
         in_hand = self.traffic.in_hand + self.traffic.only_here
         return at_neighbors + in_hand + self.recovery.only_here()
 
     def stop(self) -> None:
-        """Tell the algorithm and the neighbours."""
+        """Tell the algorithm and the neighbors."""
         if self.status_name is NodeStatus.STOPPED:
             return
         self.algorithm.on_node_stop()
@@ -154,14 +154,14 @@ class Exchange:
         self._timers.cancel_all()
 
     def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
-        """Add a neighbour (ILDM §4.4)."""
+        """Add a neighbor (ILDM §4.4)."""
         self._peer_options = (sessions, qos)
         self.status_name = NodeStatus.ILDM_ADDING
         self.algorithm.on_node_add(address)
         self.status_name = NodeStatus.RUNNING
 
     def remove_peer(self, name: str) -> bool:
-        """Remove a neighbour by its id or address; False if there is none of that name."""
+        """Remove a neighbor by its id or address; False if there is none of that name."""
         peer = self.links.peers.get(name)
         link = peer.link if peer is not None else self.links.links.get(name)
         if link is None:
@@ -215,7 +215,7 @@ class Exchange:
             self.algorithm.on_recv_failure(link.info, error)
             self.links.misbehaved(connection, error)
 
-    def synchronised(self, session: SessionInfo) -> None:
+    def synchronized(self, session: SessionInfo) -> None:
         self.recovery.ready(session.peer)
 
     def awaits_others(self, session: SessionInfo) -> bool:
@@ -271,7 +271,7 @@ class Exchange:
         self.clients.closed(client, unexpected=unexpected)
 
     def _will_due(self, due: DueWill) -> None:
-        """The local broker publishes a will by itself; the neighbours have it from here."""
+        """The local broker publishes a will by itself; the neighbors have it from here."""
         publish = due.publish()
         frame = encode(replace(publish, packet_id=1) if publish.qos else publish, 5)
         topic = publish.topic.encode()
@@ -335,7 +335,7 @@ class Exchange:
         head = frame[0]
         if head & 0xF0 == 0x30:
             if self.traffic.stopping:
-                return None  # not acknowledged, so the neighbour keeps it
+                return None  # not acknowledged, so the neighbor keeps it
             if found := self.traffic.plain.find(link.info, frame):
                 self.traffic.plain_arrived(found, link.info.peer)
             elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
@@ -410,7 +410,7 @@ class Exchange:
         link.info.status = SessionStatus.ESTABLISHED
         self.traffic.neighbor_joined(link)
         self.algorithm.on_session_established(link.info)
-        if not self.algorithm.synchronises:
+        if not self.algorithm.synchronizes:
             self.recovery.ready(neighbor)
         self.retention.neighbor_joined(link)
         for lane in range(link.lanes):

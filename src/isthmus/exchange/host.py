@@ -108,7 +108,7 @@ class Host(Protocol):
         """Publish `message` at the local broker.
 
         Messages of one `key` keep their order.  `done` is called when the broker has acknowledged
-        it (at once if its QoS has no acknowledgement).  False if it had to be dropped, which is
+        it (at once if its QoS has no acknowledgment).  False if it had to be dropped, which is
         allowed at QoS 0 only, and never for a retained message.
         """
         ...

@@ -74,7 +74,7 @@ def add_peer(
 
 
 def remove_peer(address: Address, name: str) -> None:
-    """Have the node at `address` give up the neighbour of that id or address."""
+    """Have the node at `address` give up the neighbor of that id or address."""
     _change(address, "DELETE", f"/api/peers/{quote(name, safe='')}", None)
 
 

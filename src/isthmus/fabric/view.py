@@ -1,4 +1,4 @@
-"""Neighbours, topology and rings as tables on a terminal, for ``isthmus peers`` and ``status``."""
+"""Neighbors, topology and rings as tables on a terminal, for ``isthmus peers`` and ``status``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from isthmus.node.neighbors import neighbors
 
 __all__ = ["fabric_tables", "peers_table", "printable", "ring_lines", "state_line"]
 
-COLOURS = {"active": "green", "blocked": "yellow", "learning": "yellow"}
+COLORS = {"active": "green", "blocked": "yellow", "learning": "yellow"}
 COLUMNS = (
-    ("neighbor", "neighbour"),
+    ("neighbor", "neighbor"),
     ("address", "address"),
     ("state", "state"),
     ("lanes", "sessions"),
@@ -36,7 +36,7 @@ def peers_table(answer: Mapping[str, Any], console: Console) -> None:
     """What ``/api/peers`` says, and what to do about rings."""
     rows = answer.get("peers", [])
     if not rows:
-        console.print("No neighbours.")
+        console.print("No neighbors.")
     else:
         console.print(_peers(rows))
     reasons = [state_line(row) for row in rows if row.get("why")]
@@ -62,7 +62,7 @@ def _cell(key: str, value: object) -> Text:
     if value is None or value == "":
         return Text("-")
     if key == "state":
-        return Text(str(value), style=COLOURS.get(str(value), "red"))
+        return Text(str(value), style=COLORS.get(str(value), "red"))
     if isinstance(value, int):
         return Text(f"{value:,}")
     return Text(printable(value))
@@ -83,7 +83,7 @@ def ring_lines(answer: Mapping[str, Any]) -> list[str]:
 
 
 def state_line(row: Mapping[str, Any]) -> str:
-    """One neighbour in one sentence."""
+    """One neighbor in one sentence."""
     name = row.get("neighbor") or row.get("address")
     why = f": {row['why']}" if row.get("why") else ""
     return printable(f"{name} is {row['state']}{why}")
@@ -92,7 +92,7 @@ def state_line(row: Mapping[str, Any]) -> str:
 def fabric_tables(status: Mapping[str, Any], console: Console) -> None:
     """The ``fabric`` section of a node's status."""
     fabric = status["fabric"]
-    console.print("neighbours", style="bold")
+    console.print("neighbors", style="bold")
     peers_table(neighbors(status), console)
     for node, lives in fabric.get("topology", {}).get("duplicates", {}).items():
         line = f"{len(lives)} nodes of the fabric are called {node}; give each its own id."

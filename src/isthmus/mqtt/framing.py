@@ -5,7 +5,7 @@ byte integer of one to four bytes (§2.1.4 of MQTT 5, §2.2.3 of 3.1.1), and tha
 
 :func:`scan` is the function of the hot path.  It looks only at the header of each frame and
 returns the boundaries; the caller slices what it needs.  Streams of equal packets, which is what
-sensors send and what a busy subscriber gets, are recognised without a step per frame.
+sensors send and what a busy subscriber gets, are recognized without a step per frame.
 
 :class:`FrameBuffer` puts chunks together until frames are whole, in time linear in the bytes.
 """

@@ -4,9 +4,9 @@
     GET    /readyz            200 when clients would be served, else 503 and why not
     GET    /metrics           Prometheus text, or OpenMetrics when asked for
     GET    /api/status        JSON, the same that `isthmus status` shows
-    GET    /api/peers         JSON: the neighbours, in which state and why
+    GET    /api/peers         JSON: the neighbors, in which state and why
     POST   /api/peers         {"address": "host:port", "sessions": 1, "qos": 1}: 202
-    DELETE /api/peers/NAME    by the neighbour's id or address: 200, or 404
+    DELETE /api/peers/NAME    by the neighbor's id or address: 200, or 404
     GET    /                  a list of the above
 
 There is no login, and browsers on an operator's machine reach what only that machine reaches.  So
@@ -39,7 +39,7 @@ INDEX = """Isthmus node; see docs/reference/admin.md.
 /readyz      would a client be served now
 /metrics     Prometheus
 /api/status  everything, as JSON
-/api/peers   neighbours; POST adds one, DELETE /api/peers/NAME removes one
+/api/peers   neighbors; POST adds one, DELETE /api/peers/NAME removes one
 """
 
 JSON = "application/json"
@@ -236,7 +236,7 @@ def _remove_peer(node: AdminNode, request: Request) -> Answer:
     known = neighbors(node.status())["peers"]
     names = [str(n) for row in known for n in (row["neighbor"], row["address"]) if n]
     there = f"there are {', '.join(names)}" if names else "there is none"
-    return _problem(404, f"no neighbour has the id or address {name!r}; {there}")
+    return _problem(404, f"no neighbor has the id or address {name!r}; {there}")
 
 
 PEER_PREFIX = "/api/peers/"

@@ -2,8 +2,8 @@
 
 The collector reads `status()` when it is scraped; nothing is counted twice and the relay knows
 nothing of Prometheus.  Counters become ``isthmus_<name>_total``, the exchange's
-``isthmus_fabric_<name>_total``; refusals are one counter labelled with their ``cause``.  Numbers
-among ``broker``, ``sessions``, ``routes`` and ``loop`` become gauges.  Links are labelled with
+``isthmus_fabric_<name>_total``; refusals are one counter labeled with their ``cause``.  Numbers
+among ``broker``, ``sessions``, ``routes`` and ``loop`` become gauges.  Links are labeled with
 their ``neighbor``; a link that is let go takes its series with it.  `docs/reference/admin.md` lists
 them all.
 """
@@ -56,14 +56,14 @@ COUNTER_HELP = {
 }
 
 LINK_HELP = {
-    "up": "1 when the neighbour is connected.",
+    "up": "1 when the neighbor is connected.",
     "active": "1 when messages may pass.",
     "blocked": "1 when the link stands by because it would close a ring.",
-    "unacknowledged": "Messages that the neighbour has not acknowledged yet.",
+    "unacknowledged": "Messages that the neighbor has not acknowledged yet.",
     "unacknowledged_bytes": "Their bytes, held here.",
 }
 LINK_COUNTER_HELP = {
-    "sent": "Messages sent to the neighbour.",
+    "sent": "Messages sent to the neighbor.",
     "dropped": "QoS 0 messages dropped: link down, or its queue full.",
 }
 FABRIC_HELP = {
@@ -87,20 +87,20 @@ FABRIC_COUNTER_HELP = {
     "inject_refused": "Messages from links that the broker refused.",
     "links_blocked": "Times a link was blocked because it would close a ring.",
     "loop_dropped": "Messages that came from where their origin is not, and were dropped.",
-    "published_to_links": "Messages of local clients that were sent to at least one neighbour.",
+    "published_to_links": "Messages of local clients that were sent to at least one neighbor.",
     "publishers_held": "Times a publisher had to wait because a link was full.",
     "received_from_links": "Messages received on links.",
-    "repeated": "Messages that a neighbour repeated and that had been taken before.",
+    "repeated": "Messages that a neighbor repeated and that had been taken before.",
     "rerouted": "Messages that a neighbor had not acknowledged and that went another way.",
     "retain_unavailable": "Retained messages for a broker that keeps none.",
     "retained_known": "Retained messages that came again or were out of date.",
     "retained_from_future": "Retained messages that a wrong clock put too far ahead.",
     "retained_given_again": "Retained messages that the broker was asked for and did not have.",
     "retained_postponed": "Retained messages without room, left for the next comparison.",
-    "retained_synchronised": "Retained messages learned from a neighbour that joined.",
+    "retained_synchronized": "Retained messages learned from a neighbor that joined.",
     "set_aside": "Messages from links that the broker does not take, kept for inspection.",
     "too_large": "Messages longer than a neighbor takes, and therefore not sent to it.",
-    "wills_sent": "Wills sent to neighbours.",
+    "wills_sent": "Wills sent to neighbors.",
 }
 
 

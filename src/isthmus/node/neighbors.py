@@ -1,13 +1,13 @@
-"""A node's neighbours as operators want to see them: one line each, with its state and why.
+"""A node's neighbors as operators want to see them: one line each, with its state and why.
 
-The exchange knows links (who is connected, whoever dialled) and peers (whom this node dials, linked
+The exchange knows links (who is connected, whoever dialed) and peers (whom this node dials, linked
 or not).  Here they become one list:
 
     active    messages may pass
     blocked   connected, but it would close a ring: stands by
     learning  connected; the nodes are agreeing on whether it closes a ring
     down      the connection was lost; what must not be lost is kept for ``link.hold_s``
-    dialling  a peer that has not answered yet, or refuses; `why` says what came back
+    dialing  a peer that has not answered yet, or refuses; `why` says what came back
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     fabric = status.get("fabric", {})
     here = status.get("node", {}).get("id", "")
     loops = fabric.get("topology", {}).get("loops", [])
-    dialled = {peer["neighbor"]: peer for peer in fabric.get("peers", []) if peer["neighbor"]}
+    dialed = {peer["neighbor"]: peer for peer in fabric.get("peers", []) if peer["neighbor"]}
     rows: list[dict[str, Any]] = []
     shown: set[str] = set()
     for link in fabric.get("links", []):
         name = link["neighbor"]
-        peer = dialled.get(name, {})
+        peer = dialed.get(name, {})
         shown.add(peer.get("address", ""))
         rows.append(
             {
@@ -51,7 +51,7 @@ def _unlinked(peer: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "neighbor": peer["neighbor"] or None,
         "address": peer["address"],
-        "state": "dialling",
+        "state": "dialing",
         "why": peer["problem"],
         **dict.fromkeys(COUNTS),
     }

@@ -377,7 +377,7 @@ class Node:
             injector.connected for injector in self._host.injectors.values()
         )
 
-    # ---- neighbours ----------------------------------------------------------------------
+    # ---- neighbors ----------------------------------------------------------------------
 
     def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
         """Keep up a link to the node at `address` from now on; `ValueError` if it must not be."""
@@ -385,7 +385,7 @@ class Node:
         self.exchange.add_peer(address, sessions, qos)
 
     def remove_peer(self, name: str) -> bool:
-        """Remove a neighbour by its id or address; False if there is none of that name."""
+        """Remove a neighbor by its id or address; False if there is none of that name."""
         return self.exchange.remove_peer(name)
 
     # ---- what it tells -------------------------------------------------------------------

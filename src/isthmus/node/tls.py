@@ -41,7 +41,7 @@ def broker_context(tls: BrokerTls) -> ssl.SSLContext:
 
 
 def link_contexts(tls: LinkTls) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """For accepting and for dialling links; both ends must show a certificate of the same CA.
+    """For accepting and for dialing links; both ends must show a certificate of the same CA.
 
     Who dials a node checks the CA and not the address: nodes move, and the greeting tells ids.
     """

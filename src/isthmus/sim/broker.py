@@ -92,7 +92,7 @@ class _Injected:
     done: Callable[[], None] | None
     tries: int = 0
     taken: bool = False
-    """The broker has it; its acknowledgement is under way."""
+    """The broker has it; its acknowledgment is under way."""
 
 
 @dataclass(eq=False, slots=True)

@@ -11,7 +11,7 @@ Every scenario runs on several topologies and seeds, then come random schedules.
 * one publisher's messages on one topic arrive in order;
 * what nobody wants any more leaves nothing behind;
 * a link that closes a ring neither doubles nor circulates messages;
-* after a broken connection, a partition, a crash, a restart, or neighbours that were added and
+* after a broken connection, a partition, a crash, a restart, or neighbors that were added and
   removed, all of this holds again; in a tree, QoS 1 and 2 have survived what did not outlast the
   hold time;
 * retained messages and wills reach everybody they concern.

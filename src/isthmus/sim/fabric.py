@@ -221,7 +221,7 @@ class SimFabric:
     def settle(self) -> None:
         """Until everything that is going to happen by itself has happened.
 
-        Neighbours that were let go for good, sessions that expire and holds that run out later
+        Neighbors that were let go for good, sessions that expire and holds that run out later
         are not waited for.
         """
         if self._settle_s is not None:
@@ -231,7 +231,7 @@ class SimFabric:
 
     def run_until_quiet(self, quiet_s: float | None = None, limit_s: float = 300.0) -> None:
         if quiet_s is None:
-            # Every lost neighbour is noticed, and every one that can be reached is reached.
+            # Every lost neighbor is noticed, and every one that can be reached is reached.
             settings = self.link_settings
             delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
             delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
@@ -250,7 +250,7 @@ class SimFabric:
         self.engine.run_until_quiet(quiet_s, limit_s)
 
     def _recovering(self) -> bool:
-        """Whether a node still waits for neighbours of its last life."""
+        """Whether a node still waits for neighbors of its last life."""
         return any(
             node.host is not None and node.host.exchange.recovery.active
             for node in self.nodes.values()

@@ -142,7 +142,7 @@ def _kept_for_absent(node: SimNode) -> set[str]:
 
 
 def check_inter_subscriptions(fabric: SimFabric) -> None:
-    """SF's definition: on each neighbour, what is wanted on this side of the link; both ends agree.
+    """SF's definition: on each neighbor, what is wanted on this side of the link; both ends agree.
 
     Wanted is what the local clients of every node on this side want, as their nodes know it.
     """

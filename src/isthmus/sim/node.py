@@ -105,7 +105,7 @@ class SimNode:
             host.exchange.add_peer(address, sessions, qos)
 
     def stop(self) -> None:
-        """An orderly stop: the neighbours are told, the clients lose their connections."""
+        """An orderly stop: the neighbors are told, the clients lose their connections."""
         if self.host is None:
             return
         self.fabric.trace.note(self.name, "stop")

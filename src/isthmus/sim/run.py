@@ -325,7 +325,7 @@ class _Run:
             fabric.settle()
 
     def _holds(self) -> bool:
-        """Whether a node keeps a neighbour that is not there."""
+        """Whether a node keeps a neighbor that is not there."""
         return any(
             link.status is LinkStatus.DOWN
             for node in self.fabric.nodes.values()

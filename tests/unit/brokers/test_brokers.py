@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import require_broker
-from isthmus.brokers import artefacts, broker_class, create, embedded, names
+from isthmus.brokers import artifacts, broker_class, create, embedded, names
 from isthmus.brokers.__main__ import main
-from isthmus.brokers.artefacts import Artefact, MavenJars, cache_folder
+from isthmus.brokers.artifacts import Artifact, MavenJars, cache_folder
 from isthmus.brokers.base import Broker
 from isthmus.brokers.mosquitto import Mosquitto, TlsListener
 from isthmus.brokers.probe import _connect_packet
@@ -103,7 +103,7 @@ def test_a_missing_broker_says_how_to_get_it(name: str, remedy: str) -> None:
 def test_what_was_not_fetched_names_the_command_that_fetches_it(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(artefacts, "find_executable", lambda program: f"/bin/{program}")
+    monkeypatch.setattr(artifacts, "find_executable", lambda program: f"/bin/{program}")
     monkeypatch.setenv("ISTHMUS_CACHE", str(tmp_path))
     missing = broker_class(name).missing()
     assert missing is not None
@@ -152,8 +152,8 @@ def test_install_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel(Artefact):
-    """An artefact that needs no network: a file, then the given program."""
+class Parcel(Artifact):
+    """An artifact that needs no network: a file, then the given program."""
 
     program: str = ""
 
@@ -204,11 +204,11 @@ def test_another_process_may_be_faster(cache: Path) -> None:
     assert [path.name for path in (cache / "parcel-1").iterdir()] == ["other"]
 
 
-def test_maven_is_given_the_pinned_artefact(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maven_is_given_the_pinned_artifact(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr(MavenJars, "run", lambda self, argv, folder: ran.append(list(argv)))
     cache.mkdir()
-    jars = MavenJars(broker="b", version="1.2", group="org.example", artefact="thing")
+    jars = MavenJars(broker="b", version="1.2", group="org.example", artifact="thing")
     jars.fill(cache)
     pom = (cache / "pom.xml").read_text()
     assert "<groupId>org.example</groupId>" in pom

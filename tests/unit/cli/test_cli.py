@@ -302,7 +302,7 @@ BLOCKED = {
 DIALLING = {
     **dict.fromkeys(ROW),
     "address": "127.0.0.1:7009",
-    "state": "dialling",
+    "state": "dialing",
     "why": "[red]no\x1b[2J",
 }
 LOOPS = [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}]
@@ -347,14 +347,14 @@ def test_peers_list(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2].split()[:3] == ["edge-3", "-", "blocked"]
     text = "\n".join(lines)
     assert "edge-3 is blocked: closes the ring edge-1 - edge-2 - edge-3 - edge-1" in text
-    assert "127.0.0.1:7009 is dialling: [red]no\N{REPLACEMENT CHARACTER}[2J" in text
+    assert "127.0.0.1:7009 is dialing: [red]no\N{REPLACEMENT CHARACTER}[2J" in text
     assert "The link edge-1 - edge-3 is blocked" in text
     assert "on edge-1, `isthmus peers remove edge-3`" in text
 
 
 def test_peers_list_of_a_node_alone(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("peers", "list") == 0
-    assert capsys.readouterr().out == "No neighbours.\n"
+    assert capsys.readouterr().out == "No neighbors.\n"
 
 
 def test_peers_list_as_json(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -414,7 +414,7 @@ def test_status_shows_the_fabric(
 ) -> None:
     link = {**ROW, "status": "active"}
     fabric = {
-        "algorithm": {"name": "sf", "local": {"filters": 1234, "synchronising": False}},
+        "algorithm": {"name": "sf", "local": {"filters": 1234, "synchronizing": False}},
         "links": [link],
         "peers": [],
         "topology": {
@@ -435,7 +435,7 @@ def test_status_shows_the_fabric(
         r"edge-2 +- +active +1 +1 +12,345 +6 +7",
         r"algorithm +│ sf",
         r"local filters +│ 1,234",
-        r"local synchronising +│ no",
+        r"local synchronizing +│ no",
         r"nodes known +│ edge-1, edge-2, edge-3",
         r"edge-3 +│ +2 +│ edge-1 - edge-2 - edge-3",
         r"4,321 topics",

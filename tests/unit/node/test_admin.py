@@ -177,17 +177,17 @@ def test_an_empty_status_is_no_error() -> None:
         assert answer(Bare(ready=False), "GET", path).status in (200, 503)
 
 
-# ---- neighbours ------------------------------------------------------------------------------
+# ---- neighbors ------------------------------------------------------------------------------
 
 
-def test_neighbours_are_links_and_peers_in_one_list() -> None:
+def test_neighbors_are_links_and_peers_in_one_list() -> None:
     node = FakeNode(fabric=FABRIC)
     answered = json.loads(answer(node, "GET", "/api/peers").body)
     assert answered == neighbors(node.status())
     assert [(p["neighbor"], p["address"], p["state"], p["why"]) for p in answered["peers"]] == [
         ("edge-2", "127.0.0.1:7002", "active", ""),
         ("edge-3", None, "blocked", "closes the ring edge-1 - edge-2 - edge-3 - edge-1"),
-        (None, "127.0.0.1:7009", "dialling", "Connection refused"),
+        (None, "127.0.0.1:7009", "dialing", "Connection refused"),
     ]
     assert answered["peers"][0]["unacknowledged"] == 3
     assert answered["loops"] == FABRIC["topology"]["loops"]

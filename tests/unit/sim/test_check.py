@@ -22,7 +22,7 @@ class Doubling(PublicationFlooding):
 
 
 class Forgetful(PublicationFlooding):
-    """Forgets a neighbour whose connection is lost, although it is kept."""
+    """Forgets a neighbor whose connection is lost, although it is kept."""
 
     def on_tcp_down(self, session: SessionInfo) -> None:
         if session.kind is SessionKind.NEIGHBOR:
@@ -41,7 +41,7 @@ class Clinging(SubscriptionFlooding):
 
 
 class Raising(PublicationFlooding):
-    """Breaks down when a neighbour is lost."""
+    """Breaks down when a neighbor is lost."""
 
     def on_session_closed(self, session: SessionInfo) -> None:
         raise RuntimeError("a bug in a hook")

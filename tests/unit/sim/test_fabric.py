@@ -77,7 +77,7 @@ def test_a_dead_peer_is_noticed_within_the_configured_time() -> None:
     assert fabric.active_links() == {"a": set(), "b": set()}
 
 
-def test_a_neighbour_is_let_go_when_its_hold_time_is_over() -> None:
+def test_a_neighbor_is_let_go_when_its_hold_time_is_over() -> None:
     fabric = two_nodes(hold_s=10.0)
     a, b = fabric.nodes["a"], fabric.nodes["b"]
     fabric.crash(b)

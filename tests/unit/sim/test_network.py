@@ -176,7 +176,7 @@ def test_who_gave_up_during_a_partition_answers_with_a_reset() -> None:
     assert pair.a.data == b""
 
 
-def test_dialling_over_a_partition_times_out() -> None:
+def test_dialing_over_a_partition_times_out() -> None:
     pair = Pair()
     pair.network.partition([("a", "b")])
     pair.dial()
@@ -186,7 +186,7 @@ def test_dialling_over_a_partition_times_out() -> None:
     assert pair.failed == ["timed out"]
 
 
-def test_dialling_where_nobody_listens_is_refused() -> None:
+def test_dialing_where_nobody_listens_is_refused() -> None:
     pair = Pair()
     pair.network.stop_listening("b")
     pair.dial()

@@ -113,7 +113,7 @@ def test_a_live_message_at_qos_0_that_the_broker_lost_is_given_again() -> None:
 
 
 def test_a_newer_one_by_comparison_while_an_older_one_is_in_flight() -> None:
-    """The acknowledgement of the older one does not settle the newer one."""
+    """The acknowledgment of the older one does not settle the newer one."""
     fabric, a, b = pair(broker_delay_s=0.3)
     publisher = a.client("p")
     fabric.run(3.0)

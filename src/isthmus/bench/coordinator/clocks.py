@@ -3,7 +3,7 @@
 A question and its answer bound the difference: the other clock was read after the question left
 and before the answer came.  So the middle of the two is wrong by at most half of the round trip,
 and of many rounds the shortest one knows best (Cristian, "Probabilistic clock synchronization",
-1989).  ILDM §6.2 had an NTP server in the same segment; here nobody needs to be synchronised, and a
+1989).  ILDM §6.2 had an NTP server in the same segment; here nobody needs to be synchronized, and a
 process on the same machine is asked like any other.
 
 Clocks also drift, so each is asked before and after a measurement; the run takes the middle, and

@@ -251,7 +251,7 @@ class LimitSearch:
                     high = middle
                 else:
                     low = middle
-            # The neighbours must both have been measured at full length.
+            # The neighbors must both have been measured at full length.
             if high == GRID and not (yield from self._satisfies(x)):
                 return None
             if low == 0 and (yield from self._satisfies(half)):

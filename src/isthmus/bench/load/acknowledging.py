@@ -134,7 +134,7 @@ class InFlight:
         if kind not in (_PUBACK, _PUBREC, _PUBCOMP):
             return b""  # PINGRESP, for one, asks for nothing
         if len(packets) % 4:
-            raise MalformedPacket(f"an acknowledgement of {len(packets)} bytes; 4 are right")
+            raise MalformedPacket(f"an acknowledgment of {len(packets)} bytes; 4 are right")
         high, low = packets[2::4], packets[3::4]
         if kind == _PUBREC:
             return _answers(_PUBREL, high, low)

@@ -1,11 +1,11 @@
 """The figures of a report, drawn by Matplotlib as SVG.
 
-Every figure follows the same rules: the colours are Okabe and Ito's, which colour-blind readers
-can tell apart; a cooperation algorithm, or a bare broker, has the same colour everywhere; axes
-carry units, bars their values; nothing depends on colour alone.  No display is needed, and the
+Every figure follows the same rules: the colors are Okabe and Ito's, which color-blind readers
+can tell apart; a cooperation algorithm, or a bare broker, has the same color everywhere; axes
+carry units, bars their values; nothing depends on color alone.  No display is needed, and the
 settings of Matplotlib are left as they were.
 
-Sources: ILDM Fig. 11 and 12 (what is drawn), Okabe & Ito, "Color Universal Design" (colours).
+Sources: ILDM Fig. 11 and 12 (what is drawn), Okabe & Ito, "Color Universal Design" (colors).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 __all__ = [
-    "COLOURS",
+    "COLORS",
     "Bar",
     "Point",
     "cpu_bars",
@@ -35,7 +35,7 @@ __all__ = [
     "svg",
 ]
 
-COLOURS: Final[Mapping[str, str]] = {
+COLORS: Final[Mapping[str, str]] = {
     "": "#6b7280",  # a bare broker
     "pf": "#e69f00",
     "sf": "#0072b2",
@@ -78,7 +78,7 @@ class Bar:
     row: str
     """What stands beside it; bars of the same row stand together."""
     series: str
-    """Key into `COLOURS`."""
+    """Key into `COLORS`."""
     ingress: float
     egress: float
     latency_ms: float | None
@@ -99,9 +99,9 @@ class Point:
     under_limit: bool
 
 
-def colour(series: str) -> str:
-    """The colour of an algorithm; plug-ins' names get one of what is left."""
-    return COLOURS.get(series) or _OTHERS[sum(series.encode()) % len(_OTHERS)]
+def color(series: str) -> str:
+    """The color of an algorithm; plug-ins' names get one of what is left."""
+    return COLORS.get(series) or _OTHERS[sum(series.encode()) % len(_OTHERS)]
 
 
 def short(value: float) -> str:
@@ -125,7 +125,7 @@ def limit_bars(bars: Sequence[Bar], legend: Mapping[str, str]) -> Figure:
         _latency(axes[2], bars, places)
         axes[0].set_yticks([_middle(bars, places, row) for row in rows], rows)
         axes[0].invert_yaxis()
-        _legend(figure, {name: colour(key) for key, name in legend.items()}, bars)
+        _legend(figure, {name: color(key) for key, name in legend.items()}, bars)
     return figure
 
 
@@ -139,7 +139,7 @@ def cpu_bars(
         ends = [0.0] * len(rows)
         for kind in legend:
             widths = [max(0.0, parts.get(kind, 0.0)) for _, parts in rows]
-            drawn = ax.barh(range(len(rows)), widths, left=ends, height=0.7, color=colour(kind))
+            drawn = ax.barh(range(len(rows)), widths, left=ends, height=0.7, color=color(kind))
             labels = [f"{width:.2f}" if width >= 0.045 * cores else "" for width in widths]
             ax.bar_label(drawn, labels, label_type="center", fontsize=7.5)
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
@@ -150,7 +150,7 @@ def cpu_bars(
         ax.set_xlabel(f"cores in use on average (dashed: the machine's {cores})")
         ax.grid(axis="x")
         ax.tick_params(axis="y", length=0)
-        _legend(figure, {name: colour(key) for key, name in legend.items()}, ())
+        _legend(figure, {name: color(key) for key, name in legend.items()}, ())
     return figure
 
 
@@ -161,8 +161,8 @@ def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
         for ax, (name, points) in zip(axes, searches.items(), strict=True):
             ax.axhline(0.99, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
             for under, marker, face, edge in (
-                (True, "o", COLOURS["sf"], COLOURS["sf"]),
-                (False, "X", "none", COLOURS["failed"]),
+                (True, "o", COLORS["sf"], COLORS["sf"]),
+                (False, "X", "none", COLORS["failed"]),
             ):
                 chosen = [point for point in points if point.under_limit is under]
                 ax.scatter(
@@ -199,7 +199,7 @@ def seconds_lines(runs: Mapping[str, Sequence[tuple[int, bool, float, float]]]) 
             most = 1.12 * max((max(row[2], row[3]) for row in rows), default=1.0)
             asked, got = [row[2] for row in rows], [row[3] for row in rows]
             ax.plot(seconds, asked, color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=3)
-            ax.plot(seconds, got, color=COLOURS["sf"], linewidth=1.6, marker=".", zorder=2)
+            ax.plot(seconds, got, color=COLORS["sf"], linewidth=1.6, marker=".", zorder=2)
             ax.set_ylim(0, most or 1.0)
             _small(ax, name)
         figure.supxlabel("second of the run (shaded: the window that counts)", fontsize=9)
@@ -248,7 +248,7 @@ def _middle(bars: Sequence[Bar], places: Sequence[float], row: str) -> float:
 def _throughput(
     ax: Axes, title: str, bars: Sequence[Bar], places: Sequence[float], values: Sequence[float]
 ) -> None:
-    drawn = ax.barh(places, values, height=0.82, color=[colour(bar.series) for bar in bars])
+    drawn = ax.barh(places, values, height=0.82, color=[color(bar.series) for bar in bars])
     for patch, bar in zip(drawn, bars, strict=True):
         if bar.at_least:
             patch.set_hatch("////")
@@ -285,8 +285,8 @@ def _latency(ax: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
         known = (bar.latency_ms, bar.latency_p50_ms, bar.latency_p99_ms)
         ends = [value for value in known if value]
         values += ends
-        ax.plot([min(ends), max(ends)], [place] * 2, color=colour(bar.series), linewidth=2.2)
-        ax.plot(bar.latency_ms, place, "o", color=colour(bar.series), markersize=6.5)
+        ax.plot([min(ends), max(ends)], [place] * 2, color=color(bar.series), linewidth=2.2)
+        ax.plot(bar.latency_ms, place, "o", color=color(bar.series), markersize=6.5)
         ax.annotate(
             f"mean {short(bar.latency_ms)}",
             (max(ends), place),
@@ -326,7 +326,7 @@ def _small(ax: Axes, name: str) -> None:
 def _legend(figure: Figure, named: Mapping[str, str], bars: Sequence[Bar]) -> None:
     from matplotlib.patches import Patch
 
-    patches = [Patch(facecolor=colour, label=name) for name, colour in named.items()]
+    patches = [Patch(facecolor=color, label=name) for name, color in named.items()]
     if any(bar.at_least for bar in bars):
         patches.append(
             Patch(

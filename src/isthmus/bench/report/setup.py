@@ -43,8 +43,8 @@ def broker_version(broker: str) -> str:
         return f"amqtt {_package('amqtt')}"
     if broker in _FROM_DEBIAN:
         return _debian(_FROM_DEBIAN[broker])
-    artefact = getattr(import_module(f"isthmus.brokers.{broker}"), "ARTEFACT", None)
-    return UNKNOWN if artefact is None else str(artefact.version)
+    artifact = getattr(import_module(f"isthmus.brokers.{broker}"), "ARTIFACT", None)
+    return UNKNOWN if artifact is None else str(artifact.version)
 
 
 def _package(name: str) -> str:

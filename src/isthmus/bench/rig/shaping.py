@@ -260,7 +260,7 @@ class _End(asyncio.Protocol):
 async def listen(shape: Shape, connect: Address, host: str = "127.0.0.1") -> asyncio.Server:
     """A proxy on a free port of `host`; each connection to it becomes one to `connect`."""
     loop = asyncio.get_running_loop()
-    dialling: set[asyncio.Task[None]] = set()
+    dialing: set[asyncio.Task[None]] = set()
 
     async def dial(far: _End) -> None:
         try:
@@ -273,8 +273,8 @@ async def listen(shape: Shape, connect: Address, host: str = "127.0.0.1") -> asy
         near.outgoing = far.incoming = _Direction(shape, near, far)
         far.outgoing = near.incoming = _Direction(shape, far, near)
         task = loop.create_task(dial(far))
-        dialling.add(task)
-        task.add_done_callback(dialling.discard)
+        dialing.add(task)
+        task.add_done_callback(dialing.discard)
         return near
 
     return await loop.create_server(accept, host, 0)

@@ -1,4 +1,4 @@
-"""What the kernel knows of a TCP connection: `TCP_INFO`, of our own sockets and of our neighbours'.
+"""What the kernel knows of a TCP connection: `TCP_INFO`, of our own sockets and of our neighbors'.
 
 ILDM §5.3 watches whether anything but the brokers limits a run: flow control of TCP and
 retransmissions.  The paper read them from captured frames; the kernel counts them by itself:

@@ -95,7 +95,7 @@ class WatchedTables:
     pauses: Mapping[str, int] = field(default_factory=dict)
     """By ``interface counter``: the pause frames that came in."""
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """By ``node to neighbour``: the messages that a full link dropped."""
+    """By ``node to neighbor``: the messages that a full link dropped."""
     cores: int = 1
     """Of this machine."""
     notes: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
 """PF, publication flooding: every message goes to every broker (ILDM §3.1).
 
-A PUBLISH goes to all neighbours but the one it came from, and to the local broker if a neighbour
+A PUBLISH goes to all neighbors but the one it came from, and to the local broker if a neighbor
 sent it.  In a tree of nodes each broker thus gets each message once.  There is no state beyond the
-list of neighbours, so adding and removing one is all there is to §4.4.
+list of neighbors, so adding and removing one is all there is to §4.4.
 
-A neighbour counts until its session is closed, also while its link is down: the node queues for it.
+A neighbor counts until its session is closed, also while its link is down: the node queues for it.
 
 Departure from the paper: topics that start with ``$`` stay where they are.  They belong to one
 server [MQTT-4.7.2-1], and ``$isthmus/`` is the links' own.
@@ -28,7 +28,7 @@ __all__ = ["PublicationFlooding"]
 
 
 class PublicationFlooding(CooperationAlgorithm):
-    """Every PUBLISH to every neighbour and every broker, once."""
+    """Every PUBLISH to every neighbor and every broker, once."""
 
     name = "pf"
 
@@ -47,7 +47,7 @@ class PublicationFlooding(CooperationAlgorithm):
     ) -> bool:
         if session.kind is SessionKind.NEIGHBOR:
             raise RemoteProtocolError(
-                f"neighbour {session.peer} sends {packet_type.name}; publication flooding has no "
+                f"neighbor {session.peer} sends {packet_type.name}; publication flooding has no "
                 "control packets"
             )
         return True

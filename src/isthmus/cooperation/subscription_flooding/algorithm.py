@@ -1,15 +1,15 @@
 """SF, subscription flooding: messages go only where somebody wants them (ILDM §3.2, §4.3, §4.4).
 
-A node *inter-subscribes* on a neighbour to what is wanted on its own side of that link: by its
-local clients, or by its other neighbours.  A message follows inter-subscriptions backwards.
+A node *inter-subscribes* on a neighbor to what is wanted on its own side of that link: by its
+local clients, or by its other neighbors.  A message follows inter-subscriptions backwards.
 
-Definition.  With `local` the filters of local clients and `received[Y]` what neighbour Y has
-inter-subscribed here, a node holds on each neighbour X exactly
+Definition.  With `local` the filters of local clients and `received[Y]` what neighbor Y has
+inter-subscribed here, a node holds on each neighbor X exactly
 
     announced[X]  =  the largest filters of  local and of received[Y] for all Y ≠ X
 
 and a change of either side is told as the difference, first SUBSCRIBE, then UNSUBSCRIBE, so that no
-message falls between.  One `CoverTable` per neighbour keeps the right-hand side.  Covered filters
+message falls between.  One `CoverTable` per neighbor keeps the right-hand side.  Covered filters
 are not sent (§3.2: only the difference is shared) and are restored when the covering one goes.  The
 rule of §3.2.1 and the removal procedure of §4.4 are both this definition after a change.
 
@@ -104,7 +104,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
     """Inter-subscribe to what is wanted on this side; send what the neighbors want."""
 
     name = "sf"
-    synchronises = True
+    synchronizes = True
     window: ClassVar[int] = WINDOW
     """How many packets a neighbor may have left unacknowledged."""
 
@@ -249,7 +249,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
             "neighbors": {
                 session.peer: {
                     "established": neighbor.established,
-                    "synchronising": neighbor.ending or neighbor.synchronizing,
+                    "synchronizing": neighbor.ending or neighbor.synchronizing,
                     "received_filters": len(neighbor.received),
                     "announced_filters": len(neighbor.table.announced),
                     "uncompared_filters": neighbor.table.given_up,
@@ -289,7 +289,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         # Only now, when routes are right: what waited for it may go on at once, and come back here.
         synchronized, self._synchronized = self._synchronized, []
         for session in synchronized:
-            self.port.synchronised(session)
+            self.port.synchronized(session)
         if failed is not None:
             raise failed
 
@@ -458,7 +458,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
     def _send(
         self, session: SessionInfo, packet: Publish | Subscribe | Unsubscribe | SubAck | UnsubAck
     ) -> None:
-        # False means that the link is down: the next synchronisation makes up for it.
+        # False means that the link is down: the next synchronization makes up for it.
         self.port.send_message(session, self.port.create_mqtt_message(packet))
 
     # ---- from a neighbor: a source, too ----

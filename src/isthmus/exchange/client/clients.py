@@ -41,7 +41,7 @@ class Client:
 
 
 class Clients:
-    """All of them; `due` is called with every will that is to go to the neighbours."""
+    """All of them; `due` is called with every will that is to go to the neighbors."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Clients:
         self._clients: dict[SessionInfo, Client] = {}
         self._unreleased = UnreleasedOfSessions()
         self._restored: list[DueWill] = []
-        """Wills of the node's last life; they wait until the neighbours are back."""
+        """Wills of the node's last life; they wait until the neighbors are back."""
         self.wills = Wills(self._timers, salt=int.from_bytes(host.token_bytes(4)))
         self._keeping = WillsKeeping(host, self.wills)
 

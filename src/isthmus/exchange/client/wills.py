@@ -1,4 +1,4 @@
-"""When a local client's will is to be sent to the neighbours (ILDM §4.5.3).
+"""When a local client's will is to be sent to the neighbors (ILDM §4.5.3).
 
 The local broker publishes the will to its own clients, and nothing in that PUBLISH says that it is
 one.  So the node remembers the will of each CONNECT that the broker accepted, and decides by the
@@ -14,7 +14,7 @@ stands is an end of that connection, so the old will is due unless it has a dela
 goes on (MQTT 5 §3.1.3.2.2); it makes no difference whether the node first sees the old connection
 end or the new one begin.  In MQTT 3.1.1 there is no delay: every end but a DISCONNECT is final.
 
-Brokers differ here and some break these rules; the neighbours get what the specification says.
+Brokers differ here and some break these rules; the neighbors get what the specification says.
 
 Invariants: a will is due at most once; only sessions with a will are remembered, and together they
 take no more than `max_bytes`.  When that is full, wills that are waiting are due early, the longest
@@ -51,7 +51,7 @@ class WillTimers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DueWill:
-    """A will that is to be sent to the neighbours now."""
+    """A will that is to be sent to the neighbors now."""
 
     client_id: str
     will: Will

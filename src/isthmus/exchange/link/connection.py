@@ -1,6 +1,6 @@
 """One connection to another node, from its first byte: the greeting, then packets.
 
-    dialled:  send CONNECT ──▶ (AUTH ──▶ send AUTH) ──▶ CONNACK ──▶ open
+    dialed:  send CONNECT ──▶ (AUTH ──▶ send AUTH) ──▶ CONNACK ──▶ open
     accepted: CONNECT ──▶ (send AUTH ──▶ AUTH) ──▶ judged ──▶ send CONNACK ──▶ open
 
 An accepted connection whose other end has proved itself is *judged*: `Links` calls `accept` or
@@ -81,8 +81,8 @@ class Connection:
         "attempt",
         "backlog",
         "channel",
-        "dialled",
-        "dialled_for",
+        "dialed",
+        "dialed_for",
         "heard_s",
         "lane",
         "link",
@@ -98,7 +98,7 @@ class Connection:
         channel: Channel,
         hello: Hello,
         *,
-        dialled: bool,
+        dialed: bool,
         key: bytes,
         now_s: float,
         max_packet_bytes: int,
@@ -106,11 +106,11 @@ class Connection:
         wake: Callable[[], None],
     ) -> None:
         self.channel = channel
-        self.dialled = dialled
-        self.state = Greeting.CONNACK if dialled else Greeting.CONNECT
+        self.dialed = dialed
+        self.state = Greeting.CONNACK if dialed else Greeting.CONNECT
         self.peer: Hello | None = None
         self.link: Link | None = None
-        self.dialled_for: Peer | None = None
+        self.dialed_for: Peer | None = None
         self.attempt = 0
         self.backlog: list[bytes] | None = None
         """Packets that wait until the neighbor may be heard again."""
@@ -126,7 +126,7 @@ class Connection:
         self._buffer = FrameBuffer()
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._dial_nonce = token_bytes(NONCE_BYTES) if key and dialled else b""
+        self._dial_nonce = token_bytes(NONCE_BYTES) if key and dialed else b""
         self._accept_nonce = b""
         self._early: list[bytes] = []
 
@@ -195,13 +195,13 @@ class Connection:
     # ---- the greeting --------------------------------------------------------------------
 
     def begin(self, keep_alive_s: int) -> None:
-        """Dialled: say hello."""
+        """Dialed: say hello."""
         self.send(encode(write_connect(self._hello, keep_alive_s, self._dial_nonce), 5))
 
     def greet(self, frame: bytes) -> bool:
         """Take one packet of the greeting; True when the other node has proved who it is.
 
-        A connection that was dialled is open then; one that was accepted is to be judged.
+        A connection that was dialed is open then; one that was accepted is to be judged.
         """
         packet = decode(frame, 5)
         if self.state is Greeting.CONNECT and isinstance(packet, Connect):

@@ -1,6 +1,6 @@
 """How two nodes greet each other when a connection between them is opened.
 
-    dialling node                                   accepting node
+    dialing node                                   accepting node
     CONNECT (hello [, method, nonce]) ───────────▶
                          ◀─────── AUTH (nonce)                       only with a shared secret
     AUTH (proof) ────────────────────────────────▶                   only with a shared secret
@@ -14,11 +14,11 @@ the same algorithm.
 With a shared secret both sides prove that they know it by an HMAC over both nonces, their role and
 all that was said in the hellos, so that neither the secret nor anything reusable crosses the wire;
 it is MQTT 5's enhanced authentication (§4.12) with the method ``isthmus-hmac-sha256``.  The
-dialling side proves itself first: whoever connects and does not know the secret gets a nonce and a
+dialing side proves itself first: whoever connects and does not know the secret gets a nonce and a
 refusal, and nothing that was made with the secret.  Whoever *is connected to* gets one proof to
 guess at, so the key is derived from the secret by scrypt, which makes each guess dear.
 
-Invariant: before the dialling node has proved itself it is judged by its hello's form alone; what
+Invariant: before the dialing node has proved itself it is judged by its hello's form alone; what
 depends on this node (its links, its algorithm) is decided and told afterwards, and a refusal is
 then proved like an acceptance.
 """
@@ -114,7 +114,7 @@ class Hello:
     lane: int = 0
     lanes: int = 1
     keeps_state: bool = False
-    """Whether the node knows its neighbours after a restart, so that it is worth waiting for."""
+    """Whether the node knows its neighbors after a restart, so that it is worth waiting for."""
     max_packet_bytes: int = MAX_PACKET_BYTES
     """The longest PUBLISH of a client that this node takes, without the property ``$i``."""
 
@@ -181,7 +181,7 @@ def write_connack(hello: Hello, proof: bytes) -> ConnAck:
 
 
 def refusal(error: LinkRefused, hello: Hello, proof: bytes) -> ConnAck:
-    """`proof` is empty if the dialling node has not proved itself, or there is no secret."""
+    """`proof` is empty if the dialing node has not proved itself, or there is no secret."""
     return ConnAck(
         reason_code=ReasonCode(error.reason_code),
         properties=Properties(
@@ -216,7 +216,7 @@ def read_connack(connack: ConnAck) -> tuple[Hello, bytes]:
 
 
 def goodbye(error: LinkRefused) -> Disconnect:
-    """How a dialling node refuses: it has been accepted already."""
+    """How a dialing node refuses: it has been accepted already."""
     return Disconnect(
         ReasonCode(error.reason_code),
         properties=Properties(
@@ -294,7 +294,7 @@ def link_key(secret: bytes) -> bytes:
 def proof(key: bytes, role: str, dial: Hello, accept: Hello | None, nonces: bytes) -> bytes:
     """What only a holder of the secret can compute for this very handshake.
 
-    `nonces`: the dialling node's and then the accepting node's.
+    `nonces`: the dialing node's and then the accepting node's.
     """
     said = [role, dial.said(), accept.said() if accept is not None else None, nonces.hex()]
     return hmac.digest(key, json.dumps(said).encode(), hashlib.sha256)

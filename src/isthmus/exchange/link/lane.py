@@ -1,4 +1,4 @@
-"""One connection of a link: acknowledgement, retransmission, duplicate suppression.
+"""One connection of a link: acknowledgment, retransmission, duplicate suppression.
 
 Messages at QoS 1 and 2 are numbered when they are sent first; the packet identifier is the number's
 remainder, and since all that is unacknowledged lies within less than half of the identifiers, the
@@ -26,7 +26,7 @@ pass on, a message twice: at least once, over crashes.
 Invariants: numbers are sent first, and accepted, in increasing order and without a gap, but for
 what was sent on a connection that broke and was given up before the next; at most `WINDOW`
 messages are in flight, and none more than `SPAN` numbers after another; a message leaves the lane
-only by an acknowledgement, unsent by its expiry, or with all the others.
+only by an acknowledgment, unsent by its expiry, or with all the others.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class OutgoingLane:
             entry.released = True
             return bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
         if (head == _PUBACK) != (entry.qos == 1) or (head == _PUBCOMP and not entry.released):
-            raise RemoteProtocolError("an acknowledgement that does not fit the message's QoS")
+            raise RemoteProtocolError("an acknowledgment that does not fit the message's QoS")
         del self._in_flight[packet_id]
         self._finish(entry)
         return b""
@@ -233,7 +233,7 @@ class Incoming:
         """A numbered PUBLISH came: its number, or, for a repetition, what to answer."""
         number = self._number(packet_id)
         if self._accepted is not None and number <= self._accepted:
-            # If it is still on its way, the acknowledgement will follow.
+            # If it is still on its way, the acknowledgment will follow.
             return b"" if number in self._busy else _answer(number, qos)
         if len(self._busy) >= MAX_BUSY:
             raise RemoteProtocolError(
@@ -255,7 +255,7 @@ class Incoming:
         return self._accepted + (ahead if ahead <= IDENTIFIERS // 2 else ahead - IDENTIFIERS)
 
     def safe(self, number: int, qos: int) -> bytes:
-        """The message is safe: the acknowledgement to send."""
+        """The message is safe: the acknowledgment to send."""
         self._busy.discard(number)
         if held := self.unsafe.pop(number, None):
             self.unsafe_bytes -= held.size

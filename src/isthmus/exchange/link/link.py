@@ -1,4 +1,4 @@
-"""A link: all that is between this node and one neighbour, over as many connections as it takes.
+"""A link: all that is between this node and one neighbor, over as many connections as it takes.
 
     DOWN ──every lane connected──▶ UP ──topology agrees──▶ active: the algorithm's session
       ▲                             │
@@ -7,9 +7,9 @@
 Which lane a message takes follows from its topic, so that one publisher's messages on one topic
 stay in order ([MQTT-4.6.0]); taking them in turn, as ILDM §4.1 does, can be asked for.
 
-A message at QoS 1 or 2 stays with the link until the neighbour has acknowledged it, also while the
+A message at QoS 1 or 2 stays with the link until the neighbor has acknowledged it, also while the
 link is down but kept; if more than `queue_bytes` gather, publishers are held back while the link
-is up, and the neighbour is given up while it is down.  A message at QoS 0 is dropped, and counted,
+is up, and the neighbor is given up while it is down.  A message at QoS 0 is dropped, and counted,
 when the link is down or `queue_bytes` wait to be written.
 
 Retained messages at QoS 0 go to every neighbor and cost it much.  Whoever publishes them faster
@@ -49,12 +49,12 @@ class LinkStatus(Enum):
 
 
 class Peer:
-    """A neighbour that this node was told to dial."""
+    """A neighbor that this node was told to dial."""
 
     __slots__ = (
         "address",
         "attempt",
-        "dialling",
+        "dialing",
         "failures",
         "info",
         "link",
@@ -72,7 +72,7 @@ class Peer:
         self.link: Link | None = None
         self.attempt = 0
         """Which set of connections is being opened, or was last."""
-        self.dialling = False
+        self.dialing = False
         """Whether it is being opened right now."""
         self.timer: Cancellable | None = None
         """When the next one will be."""
@@ -81,7 +81,7 @@ class Peer:
 
 
 class Link:
-    """One neighbour."""
+    """One neighbor."""
 
     __slots__ = (
         "_marks",
@@ -149,7 +149,7 @@ class Link:
         return len(self.connections)
 
     def prepare(self, initiator: str, incarnation: str, lanes: int, new_stream: str) -> None:
-        """A new set of connections is being made, perhaps by a neighbour that was restarted."""
+        """A new set of connections is being made, perhaps by a neighbor that was restarted."""
         self.initiator = initiator
         self.incarnation = incarnation
         if lanes != self.lanes or not any(map(len, self.outgoing)):
@@ -194,7 +194,7 @@ class Link:
         return True
 
     def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
-        """Pass `message` on; `done` is called when the neighbour has made it safe."""
+        """Pass `message` on; `done` is called when the neighbor has made it safe."""
         if self._too_large(message):
             if done is not None:
                 done()

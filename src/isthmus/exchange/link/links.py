@@ -1,9 +1,9 @@
-"""The links of a node: dialling, greeting, keeping alive, keeping for a while, letting go.
+"""The links of a node: dialing, greeting, keeping alive, keeping for a while, letting go.
 
-Every neighbour has one :class:`Link`, whoever dialled.  When two nodes dial each other, the
+Every neighbor has one :class:`Link`, whoever dialed.  When two nodes dial each other, the
 connections that the node with the lower id opened are kept, which both ends conclude alike.
 
-A peer that was told to be dialled is dialled for ever, with a growing, jittered pause.  A neighbour
+A peer that was told to be dialed is dialed for ever, with a growing, jittered pause.  A neighbor
 that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent for longer
 than `dead_after_s`, is kept for `hold_s`.  One that the operator removed is refused until it is
 added again.  A second node of a neighbor's id is refused (`isthmus.exchange.link.same_id`).
@@ -94,7 +94,7 @@ class LinkOwner(Protocol):
 
 
 class Links:
-    """All links, by the neighbour's id, and the peers to dial, by address."""
+    """All links, by the neighbor's id, and the peers to dial, by address."""
 
     def __init__(self, host: Host, settings: LinkSettings, hello: Hello, owner: LinkOwner) -> None:
         self.host = host
@@ -144,7 +144,7 @@ class Links:
         return peer
 
     def _dial_soon(self, peer: Peer, delay_s: float) -> None:
-        if not peer.dialling and peer.timer is None:
+        if not peer.dialing and peer.timer is None:
             peer.timer = self.host.call_later(delay_s, lambda: self._dial_now(peer))
 
     def _dial_now(self, peer: Peer) -> None:
@@ -153,7 +153,7 @@ class Links:
             return
         if peer.link is not None and peer.link.status is LinkStatus.UP:
             return  # the other node was faster
-        peer.dialling = True
+        peer.dialing = True
         peer.attempt += 1
         self._dial_lane(peer, 0)
 
@@ -162,10 +162,10 @@ class Links:
         mine = self.hello.for_lane(lane, peer.sessions)
 
         def opened(channel: Channel) -> Connection:
-            connection = self._connection(channel, mine, dialled=True)
-            connection.dialled_for = peer
+            connection = self._connection(channel, mine, dialed=True)
+            connection.dialed_for = peer
             connection.attempt = attempt
-            if peer.dialling and peer.attempt == attempt:
+            if peer.dialing and peer.attempt == attempt:
                 connection.begin(max(1, round(self.settings.dead_after_s)))
             else:
                 connection.close()  # another lane of its set has failed meanwhile
@@ -180,15 +180,15 @@ class Links:
         self, peer: Peer, attempt: int, problem: str, longest_s: float = LONGEST_PAUSE_S
     ) -> None:
         """One lane could not be opened: try the whole set again, later."""
-        if not peer.dialling or peer.attempt != attempt:
+        if not peer.dialing or peer.attempt != attempt:
             return  # of a set that is given up already
         if problem != peer.problem:
             self.host.log("warning", "cannot link", address=peer.address, cause=problem)
         peer.problem = problem
-        peer.dialling = False
+        peer.dialing = False
         peer.failures += 1
         for connection in list(self._connections):
-            if connection.dialled_for is peer and connection.attempt == attempt:
+            if connection.dialed_for is peer and connection.attempt == attempt:
                 if connection.link is not None:
                     connection.link.went_down()
                 connection.close()
@@ -199,7 +199,7 @@ class Links:
 
     def accepted(self, channel: Channel) -> Connection:
         """Somebody connected to the link port."""
-        connection = self._connection(channel, self.hello, dialled=False)
+        connection = self._connection(channel, self.hello, dialed=False)
         self.knocked(connection)
         return connection
 
@@ -223,11 +223,11 @@ class Links:
         if len(self.room) and not self._stopped:
             self._sweeper = self.host.call_later(SWEEP_S, self._sweep)
 
-    def _connection(self, channel: Channel, hello: Hello, *, dialled: bool) -> Connection:
+    def _connection(self, channel: Channel, hello: Hello, *, dialed: bool) -> Connection:
         connection = Connection(
             channel,
             hello,
-            dialled=dialled,
+            dialed=dialed,
             key=self._key,
             now_s=self.host.now(),
             max_packet_bytes=self.settings.max_packet_bytes,
@@ -315,7 +315,7 @@ class Links:
             self._let_in(connection)
 
     def _let_in(self, connection: Connection) -> None:
-        if not connection.dialled:
+        if not connection.dialed:
             connection.accept()
             self.room.leave(connection)
         self._opened(connection)
@@ -330,7 +330,7 @@ class Links:
             raise LinkRefused(
                 "algorithm", f"algorithm {peer.algorithm!r:.80} here {self.hello.algorithm!r}"
             )
-        wanted = connection.dialled_for
+        wanted = connection.dialed_for
         if wanted is not None and self.peers.get(wanted.address) is wanted:
             self.removed.discard(peer.node_id)  # it was added again
         elif wanted is not None or peer.node_id in self.removed:
@@ -338,7 +338,7 @@ class Links:
         link = self.links.get(peer.node_id)
         if link is None and len(self.links) >= MAX_LINKS:
             raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
-        initiator = self.hello.node_id if connection.dialled else peer.node_id
+        initiator = self.hello.node_id if connection.dialed else peer.node_id
         if connection.lane > 0 and (
             link is None
             or link.initiator != initiator
@@ -364,11 +364,11 @@ class Links:
     def _stands(self, link: Link, connection: Connection, hello: Hello) -> bool:
         """Whether a link that seems to be in order would have to go for this connection.
 
-        Not if both nodes dialled each other: then one of the two connections is too many.
+        Not if both nodes dialed each other: then one of the two connections is too many.
         """
         if connection.lane > 0 or link.status is not LinkStatus.UP:
             return False
-        initiator = self.hello.node_id if connection.dialled else hello.node_id
+        initiator = self.hello.node_id if connection.dialed else hello.node_id
         return link.incarnation != hello.incarnation or link.initiator == initiator
 
     def _probe(self, link: Link, newcomer: Connection) -> None:
@@ -430,7 +430,7 @@ class Links:
             self._log_refusal(connection, error)
         connection.refuse(error)
         self.room.leave(connection)
-        peer = connection.dialled_for
+        peer = connection.dialed_for
         if peer is None:
             return
         if self.peers.get(peer.address) is not peer:
@@ -476,11 +476,11 @@ class Links:
         )
 
     def _opened(self, connection: Connection) -> None:
-        """The greeting is over: the connection becomes a lane of the neighbour's link."""
+        """The greeting is over: the connection becomes a lane of the neighbor's link."""
         hello = connection.peer
         assert hello is not None
-        initiator = self.hello.node_id if connection.dialled else hello.node_id
-        peer = connection.dialled_for
+        initiator = self.hello.node_id if connection.dialed else hello.node_id
+        peer = connection.dialed_for
         link = self.links.get(hello.node_id)
         if link is None:
             link = self._new_link(hello.node_id, peer)
@@ -521,7 +521,7 @@ class Links:
         return f"{self.hello.incarnation}.{self._streams}"
 
     def stream_arrived(self, link: Link, lane: int, payload: bytes) -> None:
-        """The neighbour says which numbers follow on this lane: take up where they were left."""
+        """The neighbor says which numbers follow on this lane: take up where they were left."""
         if len(payload) > MAX_STREAM_NAME:
             raise RemoteProtocolError(f"a stream's name of {len(payload)} bytes")
         streams = self._incoming.pop(link.info.peer, {})
@@ -536,7 +536,7 @@ class Links:
             del streams[next(iter(streams))]
 
     def _replaced(self, link: Link) -> None:
-        """The neighbour connects anew although we did not notice that it was gone."""
+        """The neighbor connects anew although we did not notice that it was gone."""
         if link.status is LinkStatus.UP:
             self._down(link, "replaced by a new connection")
         else:
@@ -546,7 +546,7 @@ class Links:
         link.status = LinkStatus.UP
         link.up_since_s = self.host.now()
         if peer is not None:
-            peer.failures, peer.problem, peer.dialling = 0, "", False
+            peer.failures, peer.problem, peer.dialing = 0, "", False
         self._refused_for.pop(link.info.peer, None)
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
@@ -567,8 +567,8 @@ class Links:
         self.room.leave(connection)
         connection.state = Greeting.CLOSED
         self._cut(connection, cause)
-        if connection.dialled_for is not None:
-            self._dial_failed(connection.dialled_for, connection.attempt, cause)
+        if connection.dialed_for is not None:
+            self._dial_failed(connection.dialed_for, connection.attempt, cause)
 
     def _cut(self, connection: Connection, cause: str) -> None:
         """A lane is gone, and with it the link."""
@@ -609,7 +609,7 @@ class Links:
         self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
 
     def let_go(self, link: Link, cause: str) -> None:
-        """The neighbour is no longer one, until it is linked again."""
+        """The neighbor is no longer one, until it is linked again."""
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
         self.links.pop(link.info.peer, None)
@@ -617,7 +617,7 @@ class Links:
             link.went_down()
             self.owner.link_down(link)
             self.conflict.gone(link.info.peer)
-        self.host.log("info", "neighbour let go", neighbor=link.info.peer, cause=cause)
+        self.host.log("info", "neighbor let go", neighbor=link.info.peer, cause=cause)
         for peer in self.peers.values():
             if peer.link is link:
                 peer.link = None
@@ -657,7 +657,7 @@ class Links:
             peer.timer.cancel()
 
     def remove(self, name: str) -> bool:
-        """The operator removes a neighbour, by its id or address."""
+        """The operator removes a neighbor, by its id or address."""
         peer = self.peers.get(name)
         link = peer.link if peer is not None else self.links.get(name)
         if peer is None and link is None:

@@ -4,7 +4,7 @@ The store is told first, the broker second, and between the two a session or a p
 every entry that comes from elsewhere is *owed* until the broker has acknowledged it, which the
 journal remembers (`RetainedStore.owe`), and whatever is still owed is given again:
 
-    a neighbour's message     ──▶ at once, in its order, with its own QoS
+    a neighbor's message     ──▶ at once, in its order, with its own QoS
     what a comparison brought ──▶ queued by topic, given from the store at QoS 1 or 2,
                                   `MAX_GIVEN` at a time
     after a crash; a topic of which nothing was known; two publishers at once
@@ -13,7 +13,7 @@ journal remembers (`RetainedStore.owe`), and whatever is still owed is given aga
 Asking spares live subscribers a repetition: to a broker every PUBLISH is a live message.
 
 Two publishers at once.  The order in which a broker takes messages from two connections is its own.
-When a neighbour's message meets one of a local client or of another neighbour on the same topic,
+When a neighbor's message meets one of a local client or of another neighbor on the same topic,
 within `DOUBT_S` or while one is in flight, the older may be taken last; so `DOUBT_S` after the last
 of them the broker is asked what it has.
 
@@ -105,7 +105,7 @@ class BrokerCopies:
             self._doubt(topic, now_s)
 
     def deliver(self, message: Message, key: str, done: Callable[[], None] | None) -> None:
-        """A neighbour's message that is the newest: to the broker, as it comes."""
+        """A neighbor's message that is the newest: to the broker, as it comes."""
         topic, now_s = message.topic, self._host.now()
         version = self._store.version(topic)
         if version is None or message.expired(now_s):

@@ -1,13 +1,13 @@
-"""Retained messages on their way: the store, the neighbours and the local broker.
+"""Retained messages on their way: the store, the neighbors and the local broker.
 
-    local client's  ──▶ stamped with a version ──▶ every neighbour
-    neighbour's     ──▶ newer than what is here?  yes: broker with retain, other neighbours
+    local client's  ──▶ stamped with a version ──▶ every neighbor
+    neighbor's     ──▶ newer than what is here?  yes: broker with retain, other neighbors
                                                   no: broker without retain; the very same: dropped
-    neighbour joins ──▶ the two stores are compared, and each sends what the other lacks
+    neighbor joins ──▶ the two stores are compared, and each sends what the other lacks
 
 `retained_broker` sees to it that the broker gets what the store has, `retained_keeping` to the
 journal.  A comparison is dealt with one payload a turn, so that it holds up nobody, however many
-topics there are; a neighbour that does not wait for the answers is at fault.
+topics there are; a neighbor that does not wait for the answers is at fault.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class RetentionOwner(Protocol):
         ...
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
-        """The neighbour broke the rules of the comparison."""
+        """The neighbor broke the rules of the comparison."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class _Compared:
-    """The comparison with one neighbour."""
+    """The comparison with one neighbor."""
 
     sync: RetainedSync
     inbox: deque[bytes] = field(default_factory=deque)
@@ -127,7 +127,7 @@ class Retention:
         self.broker.published(message.topic)
 
     def arrived(self, message: Message) -> Message | None:
-        """A neighbour's retained message: how it goes to the local broker, None if it is here.
+        """A neighbor's retained message: how it goes to the local broker, None if it is here.
 
         If it goes there as it is, then by `broker.deliver`.
         """
@@ -207,7 +207,7 @@ class Retention:
         self._timers.set_timer_unless_set(0, ("hear", link))
 
     def _hear(self, link: Link) -> None:
-        """Deal with one payload of the neighbour, or with a part of it."""
+        """Deal with one payload of the neighbor, or with a part of it."""
         compared = self._compared.get(link)
         if compared is None or not compared.inbox:
             return
@@ -231,8 +231,8 @@ class Retention:
         self._say_soon(link)
 
     def _news(self, retained: Retained, link: Link, *, unknown: bool) -> None:
-        """A comparison brought something: to the broker, and to the other neighbours."""
-        self._counters["retained_synchronised"] += 1
+        """A comparison brought something: to the broker, and to the other neighbors."""
+        self._counters["retained_synchronized"] += 1
         others, to_broker = self._owner.retained_route(retained.topic, link)
         kept = self.store.has_body(retained.topic)
         for other in others:

@@ -5,12 +5,12 @@ does not have them, and two concurrent ones may end in different orders at diffe
 Departure: every retained message has a *version*, each node remembers the last one of each topic,
 and the greatest version wins wherever it arrives, whatever the way and the order.
 
-`retained_values` has the values, `retained_sync` brings neighbours up to date, and
+`retained_values` has the values, `retained_sync` brings neighbors up to date, and
 `retained_journal` writes down what has to be kept over a restart.
 
 Deletions.  An empty retained payload deletes [MQTT-3.3.1-6]; it is kept as a *tombstone*, because
-a neighbour that was away may still have the message.  A tombstone is dropped `tombstone_ms` after
-its version's time, or when there are too many, the oldest first: only a neighbour that was away for
+a neighbor that was away may still have the message.  A tombstone is dropped `tombstone_ms` after
+its version's time, or when there are too many, the oldest first: only a neighbor that was away for
 longer can bring a deleted message back.  A message that expires becomes a tombstone too, so that
 the one which it replaced does not return.
 
@@ -21,7 +21,7 @@ message different versions at different nodes.  When a node finds its own versio
 its clock has been set back: it stamps again what it holds from the future, as if written now.
 
 Limits.  `max_topics` and `max_bytes` bound the store.  When the bytes are full, only the version
-of a message is remembered, so that order is kept but a neighbour that joins cannot have it from
+of a message is remembered, so that order is kept but a neighbor that joins cannot have it from
 here; when there is no room for that either, a topic that is new is not remembered at all.  Such
 messages still reach the brokers on the usual way.  Overwriting and deleting always work.
 """
@@ -152,7 +152,7 @@ class RetainedStore:
     def _check_clock(self, now_ms: int) -> None:
         """If this node's clock was far ahead and has been set right, stamp what it wrote again.
 
-        The neighbours, who refused it before, have it from the next synchronisation.
+        The neighbors, who refused it before, have it from the next synchronization.
         """
         latest_ms = now_ms + self.limits.max_ahead_ms
         if self._last.wall_ms <= latest_ms:
@@ -193,14 +193,14 @@ class RetainedStore:
         expiry_s: int | None = None,
         now_ms: int,
     ) -> Retained:
-        """A local client published a retained message: the value to send to the neighbours."""
+        """A local client published a retained message: the value to send to the neighbors."""
         self.sweep(now_ms)
         retained = Retained(topic, payload, properties, qos, self.stamp(now_ms), expiry_s)
         self._store(retained, now_ms)
         return retained
 
     def offer(self, retained: Retained, now_ms: int, *, must_store: bool = False) -> bool:
-        """A neighbour sent it: True if it is newer than what is stored, which it then replaces.
+        """A neighbor sent it: True if it is newer than what is stored, which it then replaces.
 
         If so, publish it at the local broker with retain; if not, without, unless it is here
         already (`version(topic) == retained.version`).  With `must_store` a topic for which there

@@ -1,4 +1,4 @@
-"""Brings a neighbour's store of retained messages up to date, and is brought up to date by it.
+"""Brings a neighbor's store of retained messages up to date, and is brought up to date by it.
 
 The payloads travel over the link in order, as control messages; see `RetainedSync` for what they
 say.  Each begins with the format's version, its kind, and the number of the comparison that its
@@ -38,7 +38,7 @@ WINDOW: Final = 8
 _SYNC_FORMAT: Final = 2
 _HEAD_BYTES: Final = 6
 MAX_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
-"""What is taken of a neighbour, whose chunks may be larger than ours."""
+"""What is taken of a neighbor, whose chunks may be larger than ours."""
 
 
 class _Kind(IntEnum):
@@ -56,7 +56,7 @@ class _Kind(IntEnum):
 
 @dataclass(slots=True)
 class _Section:
-    """What a neighbour has of a leaf, of the topics after `after` and up to `last`."""
+    """What a neighbor has of a leaf, of the topics after `after` and up to `last`."""
 
     leaf: int
     after: bytes
@@ -66,7 +66,7 @@ class _Section:
 
 
 class RetainedSync:
-    """One node's end of the synchronisation with one neighbour.
+    """One node's end of the synchronization with one neighbor.
 
     Each end states what it has, and pushes what the other's statements lack; the two directions
     do not depend on each other.  Towards the end that states:
@@ -80,16 +80,16 @@ class RetainedSync:
                ── MESSAGES: what is newer here ──▶
 
     A branch or leaf of which the other has nothing is pushed at once.  Equal stores exchange one
-    DIGEST of 2 KiB in each direction.  What one neighbour brought is pushed to the others without
+    DIGEST of 2 KiB in each direction.  What one neighbor brought is pushed to the others without
     comparing (`push`).
 
     Nothing can be lost or come back by what happens meanwhile: a statement that is out of date
     only makes the holder push what the other then finds not newer, and what changes after a
-    comparison goes to the neighbour as a message of its own.  So the link must carry new retained
+    comparison goes to the neighbor as a message of its own.  So the link must carry new retained
     messages from before `start` on.
 
     It keeps no messages, only what is still to be said, each thing once: memory is bounded by the
-    store's size, whatever the neighbour asks.  Payloads are at most `chunk_bytes` long, or as long
+    store's size, whatever the neighbor asks.  Payloads are at most `chunk_bytes` long, or as long
     as the one topic or message in them.
     """
 
@@ -135,12 +135,12 @@ class RetainedSync:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether the neighbour has not dealt with all that was said."""
+        """Whether the neighbor has not dealt with all that was said."""
         return self._unanswered > 0
 
     @property
     def may_speak(self) -> bool:
-        """Whether there is something to say, and the neighbour has dealt with enough of it."""
+        """Whether there is something to say, and the neighbor has dealt with enough of it."""
         return self._unanswered < WINDOW and self.has_more
 
     @property
@@ -163,7 +163,7 @@ class RetainedSync:
         self._topics_to_push[topic] = None
 
     def next_payload(self, now_ms: int) -> bytes | None:
-        """The next control message to the neighbour; call it when the link has room.
+        """The next control message to the neighbor; call it when the link has room.
 
         None if there is none now; if `has_more`, there may be one the next time.
         """
@@ -213,9 +213,9 @@ class RetainedSync:
         return True
 
     def receive(self, payload: bytes, now_ms: int) -> list[tuple[Retained, bool]]:
-        """A control message of the neighbour: the retained messages that are news here.
+        """A control message of the neighbor: the retained messages that are news here.
 
-        Give them to the local broker with retain, and push them to the other neighbours.  With
+        Give them to the local broker with retain, and push them to the other neighbors.  With
         each, whether nothing at all was known of its topic.  Raises `RemoteProtocolError`, before
         anything of it has been taken over, if it is wrong.
         """
@@ -223,7 +223,7 @@ class RetainedSync:
         version, kind = reader.byte(), reader.byte()
         if version != _SYNC_FORMAT:
             raise RemoteProtocolError(
-                f"retained messages are synchronised in format {version}, not {_SYNC_FORMAT}"
+                f"retained messages are synchronized in format {version}, not {_SYNC_FORMAT}"
             )
         reader.four_byte_integer()
         match kind:
@@ -389,7 +389,7 @@ class RetainedSync:
         return bool(self._to_compare)
 
     def compare_more(self) -> None:
-        """Go on with what the neighbour listed, `SLICE` topics of this store further."""
+        """Go on with what the neighbor listed, `SLICE` topics of this store further."""
         left = SLICE
         while self._to_compare and left > 0:
             section = self._to_compare[-1]

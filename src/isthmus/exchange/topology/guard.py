@@ -15,11 +15,11 @@ every operator.  Two numbers make this safe:
 - **opening**: an end that wants to use a link announces a number; the link is ACTIVE while both
   ends announce the same one.  Who closes and opens again uses a greater number, so neither end can
   take what belongs to an earlier opening for the present one.  An end opens a link of the forest
-  only when no other path of open links leads to the neighbour: break before make.
+  only when no other path of open links leads to the neighbor: break before make.
 
 Invariants:
 
-- announcements are kept as long as a neighbour vouches for them, and vouched for only while their
+- announcements are kept as long as a neighbor vouches for them, and vouched for only while their
   node is connected in the voucher's own view.  A node that is cut off is therefore forgotten
   everywhere, although no message says that it went;
 - an opening is believed only when it came over the link itself, where it is in order with the
@@ -66,7 +66,7 @@ from isthmus.exchange.topology.view import (
 __all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
 
 MAX_NODES = 1_024
-"""Announcements that one neighbour may vouch for."""
+"""Announcements that one neighbor may vouch for."""
 MAX_ENTRIES = 8 * MAX_NODES
 """Links in them, each counted at either end."""
 MAX_WHOLE_PATHS = 128
@@ -141,8 +141,8 @@ class TopologyGuard:
 
     def link_up(self, neighbor: str) -> None:
         """A link came up; if it was up already, it began anew."""
-        if check_name(neighbor, "neighbour") == self._here.node_id:
-            raise LocalProtocolError(f"node {neighbor!r} cannot be its own neighbour")
+        if check_name(neighbor, "neighbor") == self._here.node_id:
+            raise LocalProtocolError(f"node {neighbor!r} cannot be its own neighbor")
         if len(self._links) >= MAX_LINKS and neighbor not in self._links:
             raise LocalProtocolError(f"a node has at most {MAX_LINKS} links")
         self._forget_link(neighbor)
@@ -157,7 +157,7 @@ class TopologyGuard:
         self._settle()
 
     def message_arrived(self, neighbor: str, payload: bytes) -> None:
-        """The neighbour's guard said something.
+        """The neighbor's guard said something.
 
         Raises `RemoteProtocolError`, with nothing changed, if it cannot be understood.
         """
@@ -215,7 +215,7 @@ class TopologyGuard:
     def duplicates(self) -> dict[str, tuple[str, ...]]:
         """Node ids that several nodes of the fabric have, with their incarnations.
 
-        While a restart is not noticed by all neighbours yet, both lives of the node are seen.
+        While a restart is not noticed by all neighbors yet, both lives of the node are seen.
         """
         return {node: lives for node, lives in self._view.lives.items() if len(lives) > 1}
 
@@ -410,7 +410,7 @@ class TopologyGuard:
         return None if link.peer is None else ends_of(self._here, link.peer)
 
     def _open_path(self, link: GuardedLink) -> bool:
-        """Whether open links lead to the neighbour already.
+        """Whether open links lead to the neighbor already.
 
         A link counts as open as soon, and as long, as one end has it open: of two links that
         would close a ring together, often one sees the other in time.

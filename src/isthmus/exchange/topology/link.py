@@ -8,10 +8,10 @@
 The openings follow three rules, which keep the two ends in step (see
 `isthmus.exchange.topology.guard`):
 
-1. an end adopts the neighbour's opening if that is greater than any it has used itself, and takes a
+1. an end adopts the neighbor's opening if that is greater than any it has used itself, and takes a
    number of its own otherwise;
-2. an end whose neighbour closed, or opened with a greater number, closes before it opens again;
-3. an end that has opened waits for a neighbour that has not yet, or that is still at a smaller
+2. an end whose neighbor closed, or opened with a greater number, closes before it opens again;
+3. an end that has opened waits for a neighbor that has not yet, or that is still at a smaller
    number.
 """
 
@@ -51,19 +51,19 @@ class GuardedLink:
     neighbor: str
     epoch: int
     peer: NodeKey | None = None
-    """Known from the neighbour's hello on."""
+    """Known from the neighbor's hello on."""
     peer_epoch: int = 0
     heard: dict[NodeKey, Announcement] = field(default_factory=dict)
-    """What the neighbour vouches for; `vouch` and `withdraw` change it."""
+    """What the neighbor vouches for; `vouch` and `withdraw` change it."""
     entries: int = 0
     """The links in it."""
     told: dict[NodeKey, int] = field(default_factory=dict)
-    """What we vouch for towards the neighbour, with sequence numbers."""
+    """What we vouch for towards the neighbor, with sequence numbers."""
     fresh: bool = True
     """Nothing has been told yet."""
     opening: int = 0
     peer_opening: int | None = None
-    """None until the neighbour's own announcement of this link came over it."""
+    """None until the neighbor's own announcement of this link came over it."""
     state: LinkState = LinkState.LEARNING
     ring: tuple[str, ...] = ()
     """Why it was BLOCKED last, as far as that was told."""
@@ -79,9 +79,9 @@ class GuardedLink:
         return None if self.peer is None else LinkEntry(self.peer, self.birth, self.opening)
 
     def greet(self, hello: Hello) -> bool:
-        """The neighbour begins anew.  Returns whether it must be greeted again.
+        """The neighbor begins anew.  Returns whether it must be greeted again.
 
-        A second hello of another life or epoch means that only the neighbour noticed an
+        A second hello of another life or epoch means that only the neighbor noticed an
         interruption: it has not had our hello since.  The openings' numbers go on counting.
         """
         peer = NodeKey(self.neighbor, hello.incarnation)
@@ -112,7 +112,7 @@ class GuardedLink:
             raise RemoteProtocolError(f"{self.neighbor} opens a link as number {opening}")
 
     def hear(self, announcement: Announcement, here: NodeKey) -> None:
-        """The neighbour's own announcement came over this link."""
+        """The neighbor's own announcement came over this link."""
         self.peer_opening = self._opening_in(announcement, here)
 
     def _opening_in(self, announcement: Announcement, here: NodeKey) -> int | None:

@@ -229,7 +229,7 @@ def _announcement(value: object, where: str) -> Announcement:
     entries = tuple(_entry(link, f"{where} link {i}") for i, link in enumerate(links))
     peers = {entry.peer.node_id for entry in entries}
     if len(peers) != len(entries) or node.node_id in peers:
-        raise ValueError(f"{where}: a node has one link to each neighbour and none to itself")
+        raise ValueError(f"{where}: a node has one link to each neighbor and none to itself")
     return Announcement(node, _counter(sequence, where, 1), entries)
 
 

@@ -44,7 +44,7 @@ class Edge(NamedTuple):
 def shortest_paths(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, tuple[NodeKey, ...]]:
     """A shortest path from `start` to every node it reaches, both included.
 
-    Among paths of one length the neighbour with the lowest id is taken.
+    Among paths of one length the neighbor with the lowest id is taken.
     """
     around: dict[NodeKey, list[NodeKey]] = {start: []}
     for a, b in edges:

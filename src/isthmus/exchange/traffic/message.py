@@ -146,7 +146,7 @@ def from_publish(frame: bytes, level: int, topic: bytes, origin: str, now_s: flo
 def from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     """The message in a link's PUBLISH, and its packet identifier on the link (0 at QoS 0).
 
-    Raises a `RemoteProtocolError` if a neighbour cannot have meant it so.
+    Raises a `RemoteProtocolError` if a neighbor cannot have meant it so.
     """
     try:
         return _from_link(frame, now_s)

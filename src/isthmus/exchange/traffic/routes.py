@@ -1,6 +1,6 @@
 """What the data plane remembers of the algorithm's decisions: the forwarding table.
 
-One table per place a message can come from: all local clients together, and each neighbour.  A hit
+One table per place a message can come from: all local clients together, and each neighbor.  A hit
 costs one dictionary access and means that the topic was found valid before; a miss checks it and
 asks the algorithm.  `Port.routes_changed` drops what it touches.  Bounded, the neighbors' tables
 together: a full table is emptied and fills again with the topics in use, so who invents topics

@@ -58,7 +58,7 @@ Hold = Callable[[], Callable[[], None]]
 
 _OVER = object()
 _Arrived = tuple[Link, bytes, Message, "_Acknowledge | None", float]
-"""A numbered message from a neighbor, its packet, its acknowledgement, and how long to doubt it."""
+"""A numbered message from a neighbor, its packet, its acknowledgment, and how long to doubt it."""
 
 
 class Traffic:
@@ -114,7 +114,7 @@ class Traffic:
 
     @property
     def in_hand(self) -> int:
-        """Messages of neighbours that are not safe yet."""
+        """Messages of neighbors that are not safe yet."""
         return len(self._in_hand)
 
     def routes_changed(self, filters: list[str] | None) -> None:
@@ -197,7 +197,7 @@ class Traffic:
         if not link.waiters:
             self.host.log(
                 "warning",
-                "publishers held: the neighbour does not acknowledge",
+                "publishers held: the neighbor does not acknowledge",
                 neighbor=link.info.peer,
                 unacknowledged_bytes=link.unacked_bytes(),
             )
@@ -212,7 +212,7 @@ class Traffic:
         self.links.let_go(link, "its queue is full and it does not come back")
         return False
 
-    # ---- from neighbours -----------------------------------------------------------------
+    # ---- from neighbors -----------------------------------------------------------------
 
     def message_arrived(self, link: Link, lane: int, frame: bytes) -> None:
         now_s = self.host.now()
@@ -373,7 +373,7 @@ class Traffic:
             return
         in_hand = self._in_hand.get((message.origin, message.number))
         if in_hand is None or neighbor in in_hand.message.passed_to:
-            # A neighbour that has it from here too must not wait for us to wait for it.
+            # A neighbor that has it from here too must not wait for us to wait for it.
             done()
             return
         in_hand.wait(done)

@@ -19,7 +19,7 @@ from isthmus.pipeline.count.tables import index_tables, summary_row
 from isthmus.pipeline.log.reading import Run, read_run
 from isthmus.pipeline.log.schema import Table
 
-__all__ = ["RunSummary", "run_tables", "summarise"]
+__all__ = ["RunSummary", "run_tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RunSummary:
     notes: tuple[str, ...]
 
 
-def summarise(log: Path, run: str) -> RunSummary:
+def summarize(log: Path, run: str) -> RunSummary:
     """The summary of `run`; raises `LogError` where the log cannot be trusted."""
     read = read_run(log, run)
     row = summary_row(read, _count(log, read, ("publishes", "deliveries")))

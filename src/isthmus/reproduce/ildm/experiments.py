@@ -72,7 +72,7 @@ class Experiment:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its runs are labelled with in the log."""
+        """What its runs are labeled with in the log."""
         algorithm = "" if self.group == "single" else self.scenario.algorithm
         return {
             "experiment": self.name,

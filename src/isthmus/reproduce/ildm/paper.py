@@ -1,12 +1,12 @@
 """What the ILDM paper found, and whether it holds here.
 
-Each row is a statement of the paper with our figure beside it.  The judgement is never finer than
+Each row is a statement of the paper with our figure beside it.  The judgment is never finer than
 the measurement:
 
 * A limit is known as a range, from what was measured to what the next smaller interval of the grid
   would have given (at most 5 % more, ILDM §5.3).  A ratio of two limits is therefore a range as
   well, and noise between runs widens it: 5 %, or more if two experiments that differ in nothing
-  are further apart (pattern A has no neighbours, so PF and SF do the same there).
+  are further apart (pattern A has no neighbors, so PF and SF do the same there).
 * A statement is *yes* or *no* if it is so for the whole range, else *within noise*.
 * Latencies are compared by mean and by median; *within noise* where these disagree or differ by
   less than a fifth.

@@ -49,7 +49,7 @@ class Session:
 @pytest.fixture
 def summary(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     values = dict(SUMMARY)
-    monkeypatch.setattr(limit_trial, "summarise", lambda log, run: SimpleNamespace(**values))
+    monkeypatch.setattr(limit_trial, "summarize", lambda log, run: SimpleNamespace(**values))
     return values
 
 

@@ -1,4 +1,4 @@
-"""The vectorised parser against a plain one, for any mix of frames and any chunking."""
+"""The vectorized parser against a plain one, for any mix of frames and any chunking."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from isthmus.bench.report.plots import (
-    COLOURS,
+    COLORS,
     Bar,
     Point,
-    colour,
+    color,
     cpu_bars,
     limit_bars,
     search_points,
@@ -92,6 +92,6 @@ def test_short_numbers() -> None:
     ]
 
 
-def test_plug_ins_have_a_colour_too() -> None:
-    assert colour("sf") == COLOURS["sf"]
-    assert colour("somebody's") not in (COLOURS["sf"], COLOURS["pf"], COLOURS[""])
+def test_plug_ins_have_a_color_too() -> None:
+    assert color("sf") == COLORS["sf"]
+    assert color("somebody's") not in (COLORS["sf"], COLORS["pf"], COLORS[""])

@@ -181,7 +181,7 @@ def test_publishers_that_servers_hold_back_are_the_brokers_doing() -> None:
     assert not any("sent again" in note for note in found.notes)
 
 
-def test_publishers_held_by_their_acknowledgements_are_the_brokers_doing() -> None:
+def test_publishers_held_by_their_acknowledgments_are_the_brokers_doing() -> None:
     found = verdict(replace(ALL_WELL, sent=500, held=3))
     assert found.limited_by == "brokers"
     assert "servers held 3 publishers back at once" in found.notes

@@ -59,12 +59,12 @@ def test_a_link_that_is_down_is_kept_and_a_removed_one_is_not(network: FakeNetwo
     assert network.publish("5", "t").links.total() == 4
 
 
-def test_routes_are_forgotten_when_neighbours_change(network: FakeNetwork) -> None:
+def test_routes_are_forgotten_when_neighbors_change(network: FakeNetwork) -> None:
     changed = network.ports["3"].changed_routes
     assert changed == [None, None]
     network.cut("2", "3")
     network.connect("2", "3")
-    assert len(changed) == 2  # the same neighbour again
+    assert len(changed) == 2  # the same neighbor again
     network.remove("2", "3")
     assert changed == [None, None, None]
     assert network.algorithms["3"].status() == {"neighbors": ["5"]}

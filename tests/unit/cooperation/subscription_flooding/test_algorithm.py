@@ -206,7 +206,7 @@ def test_a_link_that_was_down_is_brought_up_to_date() -> None:
     assert network.told(Unsubscribe) == {("2", "3"): ["old"]}
 
 
-def test_a_synchronisation_that_is_cut_off_begins_anew() -> None:
+def test_a_synchronization_that_is_cut_off_begins_anew() -> None:
     network = fabric("12", [("1", "2")])
     client = network.client("1").subscribe("a")
     network.settle()
@@ -251,7 +251,7 @@ def test_routes_touched_by_a_change_are_forgotten() -> None:
     assert here[2:] == [None]  # of retained messages, on every topic
 
 
-def test_a_large_synchronisation_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_synchronization_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inter_subscriptions, "BATCH_FILTERS", 3)
     monkeypatch.setattr(SubscriptionFlooding, "window", 2)
     network = FakeNetwork(SubscriptionFlooding, "123")
@@ -271,7 +271,7 @@ def test_a_large_synchronisation_comes_in_parts(monkeypatch: pytest.MonkeyPatch)
     assert status == {
         "2": {
             "established": True,
-            "synchronising": False,
+            "synchronizing": False,
             "received_filters": 0,
             "announced_filters": 19,
             "uncompared_filters": 0,
@@ -346,7 +346,7 @@ def test_a_refused_inter_subscription_is_the_peers_fault() -> None:
         arrives(network, SubAck(packet.packet_id, (ReasonCode(0), ReasonCode.NOT_AUTHORIZED)))
 
 
-def test_control_of_a_neighbour_that_means_nothing_is_refused() -> None:
+def test_control_of_a_neighbor_that_means_nothing_is_refused() -> None:
     network = fabric("12", [("1", "2")])
     with pytest.raises(RemoteProtocolError):
         arrives(network, Publish("$isthmus/link/else", b"x"))

@@ -148,9 +148,9 @@ def test_the_end_comes_after_all_that_was_wanted() -> None:
     network.settle()
     network.cut("A", "B")
     client.unsubscribe("t/0")
-    network.ports["B"].synchronised_with.clear()
+    network.ports["B"].synchronized_with.clear()
     network.connect("A", "B")
-    while network.session("B", "A") not in network.ports["B"].synchronised_with:
+    while network.session("B", "A") not in network.ports["B"].synchronized_with:
         assert received(network, "B", "A") >= set(filters[1:])
         if pending := network.pending():
             network.deliver(*pending[0])

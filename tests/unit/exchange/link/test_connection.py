@@ -59,16 +59,16 @@ class FakeChannel:
         return written
 
 
-def connection(hello: Hello, *, dialled: bool, secret: bytes = b"") -> Connection:
+def connection(hello: Hello, *, dialed: bool, secret: bytes = b"") -> Connection:
     numbers = count()
     return Connection(
         FakeChannel(),
         hello,
-        dialled=dialled,
+        dialed=dialed,
         key=link_key(secret),
         now_s=0.0,
         max_packet_bytes=1 << 20,
-        token_bytes=lambda size: bytes([next(numbers) + dialled * 100]) * size,
+        token_bytes=lambda size: bytes([next(numbers) + dialed * 100]) * size,
         wake=lambda: None,
     )
 
@@ -78,12 +78,12 @@ def anybody(_: Hello) -> None:
 
 
 def talk(
-    dialling: Connection, accepting: Connection, judge: Callable[[Hello], None] = anybody
+    dialing: Connection, accepting: Connection, judge: Callable[[Hello], None] = anybody
 ) -> None:
     """Carry bytes until both are silent; errors end the side they happen on, as in `Links`."""
-    dialling.begin(3)
+    dialing.begin(3)
     for _ in range(10):
-        for here, there in ((dialling, accepting), (accepting, dialling)):
+        for here, there in ((dialing, accepting), (accepting, dialing)):
             here.flush()
             assert isinstance(here.channel, FakeChannel)
             data = here.channel.take()
@@ -97,13 +97,13 @@ def talk(
                         there.accept()
             except LinkRefused as error:
                 there.refuse(error)
-                if there is dialling:
+                if there is dialing:
                     raise
 
 
 @pytest.mark.parametrize("secret", [b"", SECRET])
 def test_two_nodes_that_agree_are_open_and_know_each_other(secret: bytes) -> None:
-    a, b = connection(A, dialled=True, secret=secret), connection(B, dialled=False, secret=secret)
+    a, b = connection(A, dialed=True, secret=secret), connection(B, dialed=False, secret=secret)
     talk(a, b)
     assert a.state is b.state is Greeting.OPEN
     assert a.peer == Hello("b", "2", "sf", 0, 2)
@@ -114,8 +114,8 @@ def test_two_nodes_that_agree_are_open_and_know_each_other(secret: bytes) -> Non
     ("dial_secret", "accept_secret"), [(b"", SECRET), (SECRET, b""), (SECRET, b"another secret")]
 )
 def test_without_the_same_secret_nobody_gets_in(dial_secret: bytes, accept_secret: bytes) -> None:
-    a = connection(A, dialled=True, secret=dial_secret)
-    b = connection(B, dialled=False, secret=accept_secret)
+    a = connection(A, dialed=True, secret=dial_secret)
+    b = connection(B, dialed=False, secret=accept_secret)
     with pytest.raises(LinkRefused) as refused:
         talk(a, b)
     assert refused.value.cause == "authentication"
@@ -135,14 +135,14 @@ def hears(connection: Connection, data: bytes) -> bool:
     return True in proved
 
 
-def test_the_dialling_node_checks_the_accepting_one_too() -> None:
+def test_the_dialing_node_checks_the_accepting_one_too() -> None:
     """Somebody who does not know the secret cannot end the greeting, whatever was recorded."""
-    recorded = connection(B, dialled=False, secret=SECRET)
-    other = connection(A, dialled=True, secret=SECRET)
+    recorded = connection(B, dialed=False, secret=SECRET)
+    other = connection(A, dialed=True, secret=SECRET)
     talk(other, recorded)
-    a = connection(A, dialled=True, secret=SECRET)
+    a = connection(A, dialed=True, secret=SECRET)
     a.begin(3)
-    impostor = connection(Hello("b", "2", "sf"), dialled=False, secret=b"x" * 20)
+    impostor = connection(Hello("b", "2", "sf"), dialed=False, secret=b"x" * 20)
     assert not hears(impostor, written(a))
     assert not hears(a, written(impostor))
     impostor.state = Greeting.JUDGED
@@ -153,10 +153,10 @@ def test_the_dialling_node_checks_the_accepting_one_too() -> None:
 
 
 def test_who_connects_gets_nothing_that_was_made_with_the_secret() -> None:
-    """The dialling side proves itself first: a stranger gets a nonce, and then a refusal."""
-    stranger = connection(A, dialled=True, secret=b"a guess")
+    """The dialing side proves itself first: a stranger gets a nonce, and then a refusal."""
+    stranger = connection(A, dialed=True, secret=b"a guess")
     stranger.begin(3)
-    node = connection(B, dialled=False, secret=SECRET)
+    node = connection(B, dialed=False, secret=SECRET)
     assert not hears(node, written(stranger))
     answer = decode(written(node), 5)
     assert isinstance(answer, Auth)
@@ -186,7 +186,7 @@ def test_who_connects_gets_nothing_that_was_made_with_the_secret() -> None:
 @pytest.mark.parametrize("whose", ["dial", "accept"])
 def test_a_proof_holds_for_all_of_both_hellos(whose: str, changed: dict[str, Any]) -> None:
     """Somebody in the middle changes one thing of a hello, and keeps the rest."""
-    a, b = connection(A, dialled=True, secret=SECRET), connection(B, dialled=False, secret=SECRET)
+    a, b = connection(A, dialed=True, secret=SECRET), connection(B, dialed=False, secret=SECRET)
     a.begin(3)
     connect = written(a)
     if whose == "dial":
@@ -219,8 +219,8 @@ def test_the_cause_of_a_refusal_reaches_the_other_node() -> None:
         raise LinkRefused("same-id", f"both are called {hello.node_id}")
 
     for secret in (b"", SECRET):
-        a = connection(A, dialled=True, secret=secret)
-        b = connection(B, dialled=False, secret=secret)
+        a = connection(A, dialed=True, secret=secret)
+        b = connection(B, dialed=False, secret=secret)
         with pytest.raises(LinkRefused) as refused:
             talk(a, b, judge)
         assert (refused.value.cause, refused.value.node_id) == ("same-id", "b")
@@ -228,9 +228,9 @@ def test_the_cause_of_a_refusal_reaches_the_other_node() -> None:
 
 
 def test_a_refusal_of_somebody_without_the_secret_is_not_believed() -> None:
-    a = connection(A, dialled=True, secret=SECRET)
+    a = connection(A, dialed=True, secret=SECRET)
     a.begin(3)
-    impostor = connection(B, dialled=False, secret=b"a guess")
+    impostor = connection(B, dialed=False, secret=b"a guess")
     hears(impostor, written(a))
     hears(a, written(impostor))
     impostor.refuse(LinkRefused("same-id", "there is another one"))
@@ -240,8 +240,8 @@ def test_a_refusal_of_somebody_without_the_secret_is_not_believed() -> None:
 
 
 def test_each_end_learns_what_the_other_takes() -> None:
-    a = connection(replace(A, max_packet_bytes=5_000), dialled=True)
-    b = connection(replace(B, max_packet_bytes=7_000), dialled=False)
+    a = connection(replace(A, max_packet_bytes=5_000), dialed=True)
+    b = connection(replace(B, max_packet_bytes=7_000), dialed=False)
     talk(a, b)
     assert a.peer is not None
     assert b.peer is not None
@@ -269,7 +269,7 @@ def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:
 def test_wrong_hellos_are_refused_by_name(
     client_id: str, user_properties: tuple[tuple[str, str], ...], cause: str
 ) -> None:
-    b = connection(B, dialled=False)
+    b = connection(B, dialed=False)
     frame = encode(Connect(client_id, properties=Properties(user_properties=user_properties)), 5)
     with pytest.raises(LinkRefused) as refused:
         b.greet(frame)
@@ -278,9 +278,9 @@ def test_wrong_hellos_are_refused_by_name(
 
 def test_anything_else_than_a_greeting_is_malformed() -> None:
     with pytest.raises(RemoteProtocolError):
-        connection(B, dialled=False).greet(encode(PingReq(), 5))
+        connection(B, dialed=False).greet(encode(PingReq(), 5))
 
 
 def test_a_long_first_packet_is_not_waited_for() -> None:
     with pytest.raises(RemoteProtocolError):
-        list(connection(B, dialled=False).frames(b"\x10\xff\xff\x7f", 0.0))
+        list(connection(B, dialed=False).frames(b"\x10\xff\xff\x7f", 0.0))

@@ -1,4 +1,4 @@
-"""Acknowledgement, retransmission and duplicate suppression on one lane."""
+"""Acknowledgment, retransmission and duplicate suppression on one lane."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_qos_2_takes_four_packets_and_resumes_at_pubrel() -> None:
 
 
 @pytest.mark.parametrize(("head", "packet_id"), [(0x50, 1), (0x70, 1)])
-def test_acknowledgements_that_fit_nothing_are_the_peers_fault(head: int, packet_id: int) -> None:
+def test_acknowledgments_that_fit_nothing_are_the_peers_fault(head: int, packet_id: int) -> None:
     lane = OutgoingLane()
     lane.add(message(0), 1, None)
     list(lane.transmit(0.0))
@@ -71,7 +71,7 @@ def test_acknowledgements_that_fit_nothing_are_the_peers_fault(head: int, packet
         lane.acknowledged(head, packet_id)
 
 
-def test_an_acknowledgement_that_comes_twice_changes_nothing() -> None:
+def test_an_acknowledgment_that_comes_twice_changes_nothing() -> None:
     lane = OutgoingLane()
     lane.add(message(0), 1, None)
     list(lane.transmit(0.0))

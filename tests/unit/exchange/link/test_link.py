@@ -27,7 +27,7 @@ class Desk:
     def come_up(self, packet_bytes: int) -> None:
         self.link.prepare("a", "1", 1, "t")
         self.link.takes(packet_bytes)
-        self.link.connections[0] = connection(A, dialled=True)
+        self.link.connections[0] = connection(A, dialed=True)
         self.link.status, self.link.active = LinkStatus.UP, True
 
     def send(self, size: int, qos: int) -> None:

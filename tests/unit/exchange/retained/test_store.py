@@ -35,7 +35,7 @@ def payload_of(store: RetainedStore, topic: bytes, now_ms: int = NOW) -> bytes |
     return found.payload if found is not None else None
 
 
-def synchronise(left: RetainedStore, right: RetainedStore, now_ms: int = NOW) -> list[bytes]:
+def synchronize(left: RetainedStore, right: RetainedStore, now_ms: int = NOW) -> list[bytes]:
     """Both directions to the end; returns every payload that was exchanged."""
     ends = (RetainedSync(left, chunk_bytes=512), RetainedSync(right, chunk_bytes=512))
     ends[0].start()
@@ -136,7 +136,7 @@ def test_a_clock_that_was_ahead_and_is_set_right_does_not_win_for_ever() -> None
     broken.record_local(b"t", b"from the future", now_ms=NOW + 365 * DAY)
     broken.record_local(b"u", b"only here", now_ms=NOW + 365 * DAY)
     right.record_local(b"t", b"right", now_ms=NOW)
-    synchronise(broken, right, NOW)  # the broken one's clock has been set right
+    synchronize(broken, right, NOW)  # the broken one's clock has been set right
     assert payload_of(right, b"u") == payload_of(broken, b"u") == b"only here"
     assert right.version(b"t") == broken.version(b"t")
     late = right.record_local(b"t", b"last", now_ms=NOW + 1)
@@ -250,7 +250,7 @@ def test_deleting_over_and_over_does_not_fill_the_memory() -> None:
     assert len(store._expiry_times) < 100
 
 
-def test_a_deletion_that_cannot_be_kept_is_news_once_and_not_at_every_synchronisation() -> None:
+def test_a_deletion_that_cannot_be_kept_is_news_once_and_not_at_every_synchronization() -> None:
     store = RetainedStore("a", RetainedLimits(max_tombstones=0))
     deletion = a_message(payload=b"")
     assert store.offer(deletion, NOW)
@@ -345,14 +345,14 @@ def test_tombstones_make_room_for_messages_but_not_in_vain() -> None:
     assert store.version(b"gone") is None
 
 
-# ---- synchronisation ----
+# ---- synchronization ----
 
 
 def test_equal_stores_exchange_one_digest_each() -> None:
     left, right = RetainedStore("a"), RetainedStore("b")
     for number in range(500):
         right.offer(left.record_local(b"t/%d" % number, b"x", now_ms=NOW), NOW)
-    said = synchronise(left, right)
+    said = synchronize(left, right)
     assert [len(payload) for payload in said] == [2054, 2054]
 
 
@@ -363,7 +363,7 @@ def test_a_node_that_joins_gets_all_messages_and_deletions() -> None:
     left.record_local(b"t/7", b"", now_ms=NOW)
     old = a_message(b"t/7", b"7", a_version(NOW - 1, 0, "z"))
     right.offer(old, NOW)
-    synchronise(left, right)
+    synchronize(left, right)
     assert {found.topic: found for found in right.live(NOW)} == {
         found.topic: found for found in left.live(NOW)
     }
@@ -377,7 +377,7 @@ def test_few_differences_among_many_topics_cost_little() -> None:
         right.offer(left.record_local(b"some/topic/%d" % number, b"x", now_ms=NOW), NOW)
     left.record_local(b"some/topic/17", b"left", now_ms=NOW)
     right.record_local(b"some/topic/18", b"right", now_ms=NOW + 1)
-    size = sum(map(len, synchronise(left, right, NOW + 1)))
+    size = sum(map(len, synchronize(left, right, NOW + 1)))
     assert left.branch_digests() == right.branch_digests()
     assert payload_of(right, b"some/topic/17") == b"left"
     assert payload_of(left, b"some/topic/18") == b"right"
@@ -397,7 +397,7 @@ def test_what_is_news_is_reported_once() -> None:
     assert speaker.next_payload(NOW) is None
 
 
-def test_a_full_store_takes_nothing_new_from_a_synchronisation() -> None:
+def test_a_full_store_takes_nothing_new_from_a_synchronization() -> None:
     """It could not tell next time that it has been taken, and would publish it again and again."""
     left, full = RetainedStore("a"), RetainedStore("b", RetainedLimits(max_topics=0))
     left.record_local(b"t", b"x", now_ms=NOW)
@@ -426,7 +426,7 @@ def test_lists_of_a_leaf_with_long_topics_are_cut_and_put_together() -> None:
     left, right = RetainedStore("a"), RetainedStore("b")
     for number, topic in enumerate(same_leaf(10)):
         (left if number % 2 else right).record_local(topic, b"%d" % number, now_ms=NOW)
-    said = synchronise(left, right)
+    said = synchronize(left, right)
     assert left.branch_digests() == right.branch_digests()
     assert len(left) == len(right) == 10
     assert sum(payload[1] == 5 for payload in said) > 2
@@ -440,7 +440,7 @@ def test_only_what_differs_in_a_leaf_is_pushed() -> None:
         right.offer(left.record_local(topic, b"x", now_ms=NOW), NOW)
     left.record_local(topics[3], b"y", now_ms=NOW)
     right.record_local(topics[6], b"z", now_ms=NOW + 1)
-    pushed = [payload for payload in synchronise(left, right, NOW + 1) if payload[1] == 6]
+    pushed = [payload for payload in synchronize(left, right, NOW + 1) if payload[1] == 6]
     assert len(pushed) == 2
     assert all(len(payload) < 2 * len(topics[0]) for payload in pushed)
     assert left.branch_digests() == right.branch_digests()
@@ -496,7 +496,7 @@ def message_bytes() -> bytes:
         (head(6) + b"\x00", "past the end"),
     ],
 )
-def test_a_malformed_payload_is_the_neighbours_fault(payload: bytes, problem: str) -> None:
+def test_a_malformed_payload_is_the_neighbors_fault(payload: bytes, problem: str) -> None:
     sync = RetainedSync(RetainedStore("a"))
     with pytest.raises(RemoteProtocolError, match=problem):
         sync.receive(payload, NOW)

@@ -93,7 +93,7 @@ A, B, C = NodeKey("a", "1"), NodeKey("b", "1"), NodeKey("c", "1")
 
 
 def guard_with_active_link() -> tuple[TopologyGuard, Recorder]:
-    """Guard a, whose neighbour b is played by the test."""
+    """Guard a, whose neighbor b is played by the test."""
     actions = Recorder()
     guard = TopologyGuard("a", "1", actions)
     guard.link_up("b")
@@ -529,8 +529,8 @@ def test_two_nodes_with_one_id_are_reported_everywhere() -> None:
     assert b.is_primary("x", "x")
 
 
-def test_a_node_is_not_its_own_neighbour() -> None:
-    with pytest.raises(LocalProtocolError, match="own neighbour"):
+def test_a_node_is_not_its_own_neighbor() -> None:
+    with pytest.raises(LocalProtocolError, match="own neighbor"):
         TopologyGuard("a", "1", Recorder()).link_up("a")
 
 
@@ -608,7 +608,7 @@ def test_a_version_that_is_not_spoken_is_named() -> None:
         parse(b'{"v":2,"type":"something new"}')
 
 
-def test_a_neighbour_cannot_announce_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_neighbor_cannot_announce_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "MAX_NODES", 3)
     guard, actions = guard_with_active_link()
     strangers = [Announcement(NodeKey(f"n{i}", "1"), 1, ()) for i in range(3)]

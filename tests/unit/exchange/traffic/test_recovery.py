@@ -148,7 +148,7 @@ def test_what_waits_is_taken_in_order_and_counted() -> None:
     assert awaited.bytes == 0
 
 
-def test_who_is_a_neighbour_is_kept_over_stops_too() -> None:
+def test_who_is_a_neighbor_is_kept_over_stops_too() -> None:
     host = FakeHost()
     made, _ = recovery(host)
     made.joined("a")

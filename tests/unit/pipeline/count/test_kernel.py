@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isthmus.pipeline.count import histogram
-from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.count.direct import run_tables, summarize
 from isthmus.pipeline.count.histogram import BLOCK, Distribution, Histograms, tally
 from isthmus.pipeline.count.published import Numbers
 from support.generated_logs import GeneratedRun, write_log
@@ -73,7 +73,7 @@ def one_pair(
 
 def test_all_messages_in_order(tmp_path: Path) -> None:
     write_log(tmp_path, [one_pair([(n, 1500) for n in range(5)])])
-    summary = summarise(tmp_path, "r")
+    summary = summarize(tmp_path, "r")
     assert (summary.ingress, summary.egress) == (1.0, 1.0)
     assert (summary.sp_ratio, summary.limit_ratio, summary.under_limit) == (1.0, 1.0, True)
     assert (summary.expected, summary.delivered, summary.lost, summary.loss_rate) == (3, 3, 0, 0.0)
@@ -87,21 +87,21 @@ def test_only_messages_sent_in_the_window_count(tmp_path: Path) -> None:
     write_log(
         tmp_path, [one_pair([(1, 0), (0, 0), (0, 0), (3, 0), (2, 0), (2, 0), (4, 0), (4, 0)])]
     )
-    summary = summarise(tmp_path, "r")
+    summary = summarize(tmp_path, "r")
     assert (summary.delivered, summary.lost) == (3, 0)
     assert (summary.duplicates, summary.order_violations) == (1, 1)
 
 
 def test_a_late_message_after_one_outside_the_window_is_out_of_order(tmp_path: Path) -> None:
     write_log(tmp_path, [one_pair([(4, 0), (1, 2 * S), (2, 0), (3, 0)])])
-    summary = summarise(tmp_path, "r")
+    summary = summarize(tmp_path, "r")
     assert (summary.delivered, summary.order_violations) == (3, 3)
 
 
 def test_egress_counts_by_the_time_of_receiving(tmp_path: Path) -> None:
     """Message 3 arrives after the window, message 0 in it."""
     write_log(tmp_path, [one_pair([(0, S // 2), (1, 0), (2, 0), (3, S // 2)])])
-    summary = summarise(tmp_path, "r")
+    summary = summarize(tmp_path, "r")
     assert summary.egress == 1.0
     assert summary.delivered == 3
     seconds = {row["second"]: row for row in run_tables(tmp_path, "r")["per_second"]}
@@ -112,13 +112,13 @@ def test_egress_counts_by_the_time_of_receiving(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset_ns", [0, 3 * S + 1, -3 * S - 1])
 def test_times_are_put_on_the_coordinators_clock(tmp_path: Path, offset_ns: int) -> None:
     write_log(tmp_path, [one_pair([(n, 1500) for n in range(5)], offset_ns=offset_ns)])
-    assert summarise(tmp_path, "r").egress == 1.0
+    assert summarize(tmp_path, "r").egress == 1.0
     assert run_tables(tmp_path, "r")["latency"][0]["mean_us"] == 1.5
 
 
 def test_nothing_sent_is_not_under_the_limit(tmp_path: Path) -> None:
     write_log(tmp_path, [one_pair([], messages=0)])
-    summary = summarise(tmp_path, "r")
+    summary = summarize(tmp_path, "r")
     assert (summary.ingress, summary.limit_ratio, summary.under_limit) == (0.0, None, False)
     assert (summary.expected, summary.loss_rate) == (0, None)
 
@@ -138,7 +138,7 @@ def test_the_limit_is_at_99_of_100(tmp_path: Path) -> None:
         ]
         log = tmp_path / str(arrived)
         write_log(log, [run])
-        summary = summarise(log, "r")
+        summary = summarize(log, "r")
         assert (summary.limit_ratio, summary.under_limit) == (arrived / 300, under)
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isthmus.errors import LogError
-from isthmus.pipeline.count.direct import run_tables, summarise
+from isthmus.pipeline.count.direct import run_tables, summarize
 from isthmus.pipeline.log.reading import list_runs, parquet_options, read_run, write_table
 from isthmus.pipeline.log.schema import TABLES, Table, file_path, with_footer
 from support.generated_logs import GeneratedRun, Shape, generate, write_log
@@ -39,7 +39,7 @@ def some_file(log: Path, run: GeneratedRun, table: Table = "deliveries") -> Path
 
 def refused(log: Path, where: Path, problem: str, run: str = "r1") -> None:
     """Both ways to read the run raise a LogError that names the file and the reason."""
-    for read in (run_tables, summarise):
+    for read in (run_tables, summarize):
         with pytest.raises(LogError) as caught:
             read(log, run)
         assert caught.value.where == str(where)
@@ -151,7 +151,7 @@ def test_a_run_without_its_row_is_refused(log: Path) -> None:
         list_runs(log)
     assert "run=r1" in caught.value.where
     with pytest.raises(LogError, match="there is no such run in the log, or it did not end"):
-        summarise(log, "r1")
+        summarize(log, "r1")
 
 
 def test_two_rows_for_one_run_are_refused(log: Path, run: GeneratedRun) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from isthmus.errors import BrokerFailed, BrokerMissing
 from isthmus.processes.children import find_executable
 
-__all__ = ["Artefact", "MavenJars", "NpmPackage", "cache_folder", "install_command"]
+__all__ = ["Artifact", "MavenJars", "NpmPackage", "cache_folder", "install_command"]
 
 _REPORT_EVERY_S = 10.0
 _TAIL_LINES = 25
@@ -38,7 +38,7 @@ _POM = """\
   <dependencies>
     <dependency>
       <groupId>{group}</groupId>
-      <artifactId>{artefact}</artifactId>
+      <artifactId>{artifact}</artifactId>
       <version>{version}</version>
     </dependency>
   </dependencies>
@@ -61,7 +61,7 @@ def install_command(broker: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Artefact(ABC):
+class Artifact(ABC):
     """Something to fetch; `needs` maps the programs that fetch and run it to Debian packages."""
 
     broker: str
@@ -154,7 +154,7 @@ class Artefact(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class NpmPackage(Artefact):
+class NpmPackage(Artifact):
     """A package of npm's, with its dependencies, in `node_modules`."""
 
     package: str
@@ -177,11 +177,11 @@ class NpmPackage(Artefact):
 
 
 @dataclass(frozen=True, slots=True)
-class MavenJars(Artefact):
-    """A Maven artefact and everything it needs at run time, as jars in one folder."""
+class MavenJars(Artifact):
+    """A Maven artifact and everything it needs at run time, as jars in one folder."""
 
     group: str
-    artefact: str
+    artifact: str
 
     @property
     def run_needs(self) -> dict[str, str]:
@@ -200,7 +200,7 @@ class MavenJars(Artefact):
         pom = folder / "pom.xml"
         pom.write_text(
             _POM.format(
-                broker=self.broker, group=self.group, artefact=self.artefact, version=self.version
+                broker=self.broker, group=self.group, artifact=self.artifact, version=self.version
             )
         )
         mvn = find_executable("mvn") or "mvn"
