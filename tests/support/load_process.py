@@ -1,9 +1,9 @@
 """A stand-in for a load process: speaks the control protocol and plays its clients in its head.
 
-    python load_process.py BEHAVIOUR WRITER
+    python load_process.py BEHAVIOR WRITER
 
 Everything its publishers "send" its own subscribers "receive" a millisecond later, so it needs no
-broker; what it writes are real files.  `BEHAVIOUR` says what goes wrong, and that of one writer can
+broker; what it writes are real files.  `BEHAVIOR` says what goes wrong, and that of one writer can
 be chosen: ``dies-measuring:w1``.
 """
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect_server", "python", "run_job", "spark", "spark_cluster"]
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 DEADLINE_S = 240.0
 
 
