@@ -194,7 +194,7 @@ class ShapingFailed(IsthmusError):
 
 
 class StateError(IsthmusError):
-    """A node's state_dir cannot be used: it is no folder, or another node's."""
+    """A node's state_dir cannot be used: it is not a folder, or another node's."""
 
 
 class ReproduceError(IsthmusError):

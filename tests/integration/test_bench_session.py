@@ -133,7 +133,7 @@ def test_a_session_that_cannot_be(tmp_path: Path) -> None:
     scenario = small_scenario(tmp_path)
     with pytest.raises(LoadError, match="no target for n1"):
         LoadSession(scenario, {}, tmp_path)
-    with pytest.raises(LoadError, match="1 is the least"):
+    with pytest.raises(LoadError, match="at least 1 is needed"):
         LoadSession(scenario, NOWHERE, tmp_path, writers=0)
 
 

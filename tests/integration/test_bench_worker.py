@@ -390,8 +390,8 @@ def test_a_broker_that_never_answers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("order", "problem"),
     [
-        (b"what?\n", "is no order; there are clock, connect, measure, finish, close"),
-        (b'{"do":"dance"}\n', "is no order"),
+        (b"what?\n", "is not an order; known are clock, connect, measure, finish, close"),
+        (b'{"do":"dance"}\n', "is not an order"),
         (b'{"do":"finish"}\n', "finish: no run is being measured"),
         (b'{"do":"measure"}\n', "measure: nobody is connected"),
         (b'{"do":"connect","clients":7}\n', "clients=7"),

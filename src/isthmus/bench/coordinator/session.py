@@ -84,7 +84,7 @@ class LoadSession:
         command: Sequence[str] = COMMAND,
     ) -> None:
         if writers < 1:
-            raise LoadError(f"{writers} load processes play nobody; 1 is the least, 2 the default")
+            raise LoadError(f"{writers} load processes: at least 1 is needed; 2 is the default")
         if agents and not token:
             raise LoadError("agents ask for a token; give the file that they were started with")
         self._agents = tuple(agents)
@@ -323,4 +323,4 @@ def _check_heard(heard_s: Mapping[str, float], now_s: float, last_s: float) -> N
         if now_s - at_s > SILENT_S:
             raise LoadFailed(writer, f"has not reported for {SILENT_S:g} s")
     if now_s > last_s:
-        raise LoadFailed(", ".join(heard_s), "do not come to the end of the measurement")
+        raise LoadFailed(", ".join(heard_s), "did not finish the measurement in time")

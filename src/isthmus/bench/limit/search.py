@@ -194,7 +194,7 @@ class LimitSearch:
     def record(self, trial: Trial, outcome: Outcome) -> None:
         """Tell what came out of `trial`, which must be the one that `next` gave."""
         if trial != self._next:
-            raise LimitError(f"measured was {trial}, to be measured is {self._next or 'nothing'}")
+            raise LimitError(f"expected {self._next or 'no trial'}, got {trial}")
         self._count += 1
         self._outcomes.setdefault((trial.interval_ns, trial.coarse), []).append(outcome)
         try:

@@ -115,7 +115,7 @@ class Worker:
         except ValueError:
             order = None
         if not isinstance(order, dict) or order.get("do") not in orders:
-            raise LoadError(f"{line[:80]!r} is no order; there are {', '.join(orders)}")
+            raise LoadError(f"{line[:80]!r} is not an order; known are {', '.join(orders)}")
         orders[order["do"]](order)
 
     def _clock(self, _order: Message) -> None:

@@ -1,4 +1,4 @@
-"""Links as long and as narrow as one likes: a TCP proxy that keeps bytes back.
+"""Links of any delay and bandwidth: a TCP proxy that holds bytes back.
 
     node ──▶ proxy ═══ delay, bandwidth, each direction by itself ═══▶ the other node's listener
 

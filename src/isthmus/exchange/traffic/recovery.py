@@ -1,4 +1,4 @@
-"""After a crash: not to decide before one knows.
+"""After a crash: decide nothing before the neighbors have said what they want.
 
 A node that was killed and comes back knows no neighbor and no subscription of theirs.  Neighbors
 send it at once what they have kept for it; were that routed at once, it would be acknowledged and

@@ -132,7 +132,9 @@ class Run:
 def list_runs(log: Path) -> tuple[str, ...]:
     """Every run of the log in order of its name; one that did not end is refused."""
     if not log.is_dir():
-        raise LogError(log, "is no folder; a log is a folder with runs/, publishes/, deliveries/ …")
+        raise LogError(
+            log, "is not a folder; a log is a folder with runs/, publishes/, deliveries/ …"
+        )
     found: dict[str, set[str]] = {table: _run_folders(log / table) for table in TABLES}
     for table, runs in found.items():
         for run in sorted(runs - found["runs"]):
@@ -284,7 +286,7 @@ def _check_footer(path: Path, schema: pa.Schema, table: Table, run: str, writer:
     for key, right in (("run", run), ("table", table), ("writer", writer)):
         if footer.get(key) != right:
             raise LogError(
-                path, f"its footer says {key} {footer.get(key)!r}; in this place belongs {right!r}"
+                path, f"its footer says {key} {footer.get(key)!r}; expected {right!r} here"
             )
     for field in TABLES[table]:
         index = schema.get_field_index(field.name)

@@ -57,7 +57,7 @@ class Request:
                 )
         elif not (_LOCAL.fullmatch(self.master) or _SPARK.fullmatch(self.master)):
             raise SparkError(
-                f"master {self.master!r} is none that is known; local[*], local[N] and"
+                f"master {self.master!r} is not known; local[*], local[N] and"
                 " spark://HOST:PORT are, and any other cluster through Spark Connect"
                 " (connect=sc://HOST:PORT)"
             )

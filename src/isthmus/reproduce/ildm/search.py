@@ -1,4 +1,4 @@
-"""The limit of one experiment, begun or gone on with.
+"""The limit of one experiment, started or resumed.
 
 A file of measurements per experiment says what was done, in which scenario and with which lengths.
 An experiment that ended is read back; one that was interrupted goes on where it stopped, with the

@@ -242,7 +242,7 @@ def test_a_limit_beyond_the_longest_interval() -> None:
 
 def test_only_what_was_asked_for_can_be_recorded() -> None:
     search = LimitSearch(SearchOptions(MS))
-    with pytest.raises(LimitError, match="to be measured is Trial"):
+    with pytest.raises(LimitError, match="expected Trial"):
         search.record(Trial(0, 2 * MS, False, 0), outcome(True))
 
 

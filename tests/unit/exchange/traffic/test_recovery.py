@@ -1,4 +1,4 @@
-"""Not to decide before one knows: what a node does after a crash."""
+"""What a node does after a crash: it decides nothing before its neighbors are back."""
 
 from __future__ import annotations
 

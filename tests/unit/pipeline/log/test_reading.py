@@ -125,7 +125,7 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path, run: GeneratedRun) -> 
     path = some_file(tmp_path, run)
     other = next((tmp_path / "deliveries" / "run=r2").glob("*.parquet"))
     shutil.copy(other, path)
-    refused(tmp_path, path, "its footer says run 'r2'; in this place belongs 'r1'")
+    refused(tmp_path, path, "its footer says run 'r2'; expected 'r1' here")
 
 
 def test_a_file_that_the_run_does_not_list_is_refused(log: Path, run: GeneratedRun) -> None:
@@ -164,7 +164,7 @@ def test_two_rows_for_one_run_are_refused(log: Path, run: GeneratedRun) -> None:
 
 
 def test_no_log_and_an_empty_one_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="is no folder"):
+    with pytest.raises(LogError, match="is not a folder"):
         list_runs(tmp_path / "nowhere")
     with pytest.raises(LogError, match="holds no run"):
         list_runs(tmp_path)
