@@ -36,7 +36,6 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.processes.children import Launch, end, launch
-from support.waiting import wait_for
 
 __all__ = ["StandInBroker"]
 
@@ -52,6 +51,8 @@ class StandInBroker:
         self._log = folder / "stand-in.log"
 
     def __enter__(self) -> StandInBroker:
+        from support.waiting import wait_for  # which the process itself has no need of
+
         self._process = launch(Launch(self._argv), self._log)
         self.pid = self._process.pid
         try:
