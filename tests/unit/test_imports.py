@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
+from scripts.packages import imported_by
 
 ROOT = Path(isthmus.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -44,17 +45,6 @@ ALLOWED: dict[str, set[str]] = {
 """What each package may import of the others; `errors` and `logs` belong to none."""
 
 
-def imported(file: Path) -> set[str]:
-    names: set[str] = set()
-    for item in ast.walk(ast.parse(file.read_text())):
-        if isinstance(item, ast.Import):
-            names |= {alias.name for alias in item.names}
-        elif isinstance(item, ast.ImportFrom):
-            assert item.level == 0, f"{file}: relative import"
-            names |= {f"{item.module}.{alias.name}" for alias in item.names}
-    return {name.split(".")[1] for name in names if name.startswith("isthmus.")} - {"__version__"}
-
-
 def test_every_package_is_listed() -> None:
     assert set(ALLOWED) == {each.parent.name for each in ROOT.glob("*/__init__.py")}
 
@@ -65,7 +55,7 @@ def test_imports_point_inwards(package: str) -> None:
     if package not in CORE | {"sim"}:
         allowed.add("logs")
     for file in sorted((ROOT / package).rglob("*.py")):
-        assert imported(file) <= allowed, file
+        assert imported_by(file) <= allowed, file
 
 
 def test_there_is_no_ring_of_packages() -> None:
