@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -90,7 +91,7 @@ def test_a_bare_broker_under_a_quota() -> None:
         assert rig.admins == {}
         (watched,) = rig.watched()
         assert (watched.node, watched.process) == ("n1", "broker")
-        if rig.notes:
+        if rig.notes and not os.environ.get("CI"):
             pytest.skip(rig.notes[0])
         assert rig.throttled_ns("n1") is not None
         assert rig.throttled_ns("n1", "broker") is not None

@@ -48,11 +48,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "state"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a tmpfs")
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+        problem = f"no tmpfs can be mounted here, which needs root: {done.stderr.strip()}"
+        if os.environ.get("CI"):
+            pytest.fail(problem, pytrace=False)
+        pytest.skip(problem)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
