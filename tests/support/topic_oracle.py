@@ -57,13 +57,6 @@ def mask(topic_filter: str) -> int:
     return bits
 
 
-def mask_of_all(topic_filters: list[str]) -> int:
-    bits = 0
-    for topic_filter in topic_filters:
-        bits |= mask(topic_filter)
-    return bits
-
-
 def contains(outer: int, inner: int) -> bool:
     return inner & ~outer == 0
 

@@ -93,10 +93,6 @@ class RestOrNot:
         self._packets = self._waits = 0
         self._settling = False
 
-    @property
-    def trying(self) -> bool:
-        return bool(self._trial)
-
     def due_s(self) -> float:
         """How long `tick` has nothing to say after this one."""
         return self._settle_s if self._settling else self._sample_s

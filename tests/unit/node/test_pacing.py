@@ -42,8 +42,9 @@ def run(
         now_s += turn_s
         rested_s += turn_s if resting else 0.0
         resting = decision.tick(now_s, int(packets), int(waits))
-        trials += decision.trying and not was_trying
-        was_trying = decision.trying
+        trying = bool(decision._trial)
+        trials += trying and not was_trying
+        was_trying = trying
     return Outcome(packets, rested_s, trials)
 
 

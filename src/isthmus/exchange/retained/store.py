@@ -108,7 +108,7 @@ class RetainedStore:
         """The topics of large leaves, in their order."""
         self._leaf_digests: dict[int, int] = {}
         self._branch_digests = [0] * 256
-        self._live = self._tombstones = self._expiring = 0
+        self._live = self._tombstones = 0
         self._bytes = self._tombstone_bytes = 0
         self._expiry_times = Deadlines()
         self._drop_times = Deadlines()
@@ -386,7 +386,6 @@ class RetainedStore:
             self._tombstone_bytes += sign * entry.size(topic)
         else:
             self._live += sign
-            self._expiring += sign if entry.due_ms is not None else 0
         digest = _digest(topic, entry.version)
         index = leaf_of(topic)
         self._branch_digests[index >> 8] ^= digest

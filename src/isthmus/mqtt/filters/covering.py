@@ -11,11 +11,7 @@ longer form of each pair,
 
 * *a* covers *b* iff each level of *a* is ``+`` or equals *b*'s, and the lengths fit: the same if
   neither is open, *a* no longer than *b* if *a* is open, never if *b* alone is open;
-* except that a first level ``+`` covers no literal that starts with ``$`` [MQTT-4.7.2-1];
-* several filters together cover a closed *b* iff one of them does, because that name has to be
-  matched by one of them;
-* several filters together cover an open *b* iff they cover each of ``b``, ``b/+``, ``b/+/+`` and
-  so on, until an open one takes in the rest: {``a``, ``a/+/#``} covers ``a/#``.
+* except that a first level ``+`` covers no literal that starts with ``$`` [MQTT-4.7.2-1].
 
 That names and filters end at 65,535 bytes is not taken into account; a ``covers`` that is true
 stays true with it.  Filters are trusted to be valid, and ``$share/NAME/`` to have been split off.

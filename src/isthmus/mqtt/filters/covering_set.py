@@ -15,12 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from isthmus.mqtt.filters.covering import normal_form, split_open
 
-__all__ = ["CoveringSet", "Steps", "union_covers"]
-
-
-def union_covers(topic_filters: Iterable[str], b: str) -> bool:
-    """Whether every topic name that `b` matches is matched by one of `topic_filters`."""
-    return CoveringSet(topic_filters).union_covers(b)
+__all__ = ["CoveringSet", "Steps"]
 
 
 class Steps:
@@ -98,27 +93,6 @@ class _Occurrences:
         return len(self._nodes)
 
 
-def _wider(nodes: Iterable[_Node], level: str, *, first: bool) -> list[_Node]:
-    """The children of `nodes` whose level contains `level`: ``+``, and `level` itself."""
-    found = []
-    for node in nodes:
-        if node.children is None:
-            continue
-        if level != "+" and (child := node.children.get(level)) is not None:
-            found.append(child)
-        if not (first and level.startswith("$")) and (child := node.children.get("+")) is not None:
-            found.append(child)
-    return found
-
-
-def _any_open(nodes: list[_Node]) -> bool:
-    return any(node.opened is not None for node in nodes)
-
-
-def _any_closed(nodes: list[_Node]) -> bool:
-    return any(node.closed is not None for node in nodes)
-
-
 class CoveringSet:
     """A set of filters that can be asked what it covers.
 
@@ -128,28 +102,8 @@ class CoveringSet:
     def __init__(self, topic_filters: Iterable[str] = ()) -> None:
         self._root = _Node()  # no filter ends here: `#` is kept as `+/#`
         self._occurrences = _Occurrences()
-        self._count = 0
         for topic_filter in topic_filters:
             self.add(topic_filter)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __contains__(self, topic_filter: str) -> bool:
-        levels, is_open = split_open(topic_filter)
-        node = self._find(levels)
-        return node is not None and (node.opened if is_open else node.closed) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        stack = [self._root]
-        while stack:
-            node = stack.pop()
-            if node.closed is not None:
-                yield node.closed
-            if node.opened is not None:
-                yield node.opened
-            if node.children is not None:
-                stack.extend(node.children.values())
 
     def add(self, topic_filter: str) -> bool:
         """Put a filter in; whether it was new."""
@@ -169,7 +123,6 @@ class CoveringSet:
             node.opened = normal_form(topic_filter)
         else:
             node.closed = topic_filter
-        self._count += 1
         return True
 
     def discard(self, topic_filter: str) -> bool:
@@ -182,7 +135,6 @@ class CoveringSet:
             node.opened = None
         else:
             node.closed = None
-        self._count -= 1
         position = len(levels)
         while node.children is None and node.closed is None and node.opened is None:
             parent = node.parent
@@ -205,36 +157,6 @@ class CoveringSet:
                 return None
             node = child
         return node
-
-    def covers(self, topic_filter: str) -> bool:
-        """Whether one member, by itself, covers `topic_filter`."""
-        levels, is_open = split_open(topic_filter)
-        wider = self._wider_paths(levels)
-        return wider is None or (not is_open and _any_closed(wider))
-
-    def union_covers(self, topic_filter: str) -> bool:
-        """Whether the members together cover `topic_filter`."""
-        levels, is_open = split_open(topic_filter)
-        wider = self._wider_paths(levels)
-        # Of an open filter: first without its `#`, then with `/+` instead, with `/+/+`, ...
-        while wider is not None:
-            if not _any_closed(wider):
-                return False
-            if not is_open:
-                return True
-            wider = _wider(wider, "+", first=False)
-            if _any_open(wider):
-                return True
-        return True
-
-    def _wider_paths(self, levels: list[str]) -> list[_Node] | None:
-        """The nodes whose path covers `levels`, or None if an open filter on the way does."""
-        wider = [self._root]
-        for depth, level in enumerate(levels):
-            wider = _wider(wider, level, first=depth == 0)
-            if _any_open(wider):
-                return None
-        return wider
 
     def cover_of(self, topic_filter: str, steps: Steps) -> str | None:
         """A member that covers `topic_filter`; None if there is none, or `steps` ran out."""
@@ -324,7 +246,7 @@ class CoveringSet:
     def dismantle(self) -> Iterator[None]:
         """Take everything out, node by node, so that no single step takes long."""
         stack = [self._root]
-        self._root, self._occurrences, self._count = _Node(), _Occurrences(), 0
+        self._root, self._occurrences = _Node(), _Occurrences()
         while stack:
             node = stack.pop()
             if node.children is not None:

@@ -132,33 +132,11 @@ class FilterIndex(Generic[V]):
     def __init__(self) -> None:
         self._exact: dict[str, V | _Several[V]] = {}
         self._root: _Node[V] = _Node()
-        self._wildcard_count = 0
         self._pair_count = 0
 
     def __len__(self) -> int:
         """The number of pairs of a filter and a value."""
         return self._pair_count
-
-    @property
-    def filter_count(self) -> int:
-        """The number of different filters."""
-        return len(self._exact) + self._wildcard_count
-
-    def __contains__(self, topic_filter: str) -> bool:
-        if not _has_wildcard(topic_filter):
-            return topic_filter in self._exact
-        return self._leaf(topic_filter) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        """All filters, each once."""
-        yield from self._exact
-        stack: list[_Node[V] | _Leaf[V]] = [self._root]
-        while stack:
-            part = stack.pop()
-            if isinstance(part, _Leaf):
-                yield part.topic_filter
-            else:
-                stack.extend(part.parts())
 
     def values(self, topic_filter: str) -> list[V]:
         """The values of this very filter; none if it is not held."""
@@ -232,13 +210,6 @@ class FilterIndex(Generic[V]):
                 found[values] = None
         return list(found)
 
-    def matching_filters(self, topic: str) -> Iterator[str]:
-        """The filters that match the topic name."""
-        if topic in self._exact:
-            yield topic
-        for leaf in self._matching_leaves(topic, Steps(sys.maxsize)) or ():
-            yield leaf.topic_filter
-
     def _matching_leaves(self, topic: str, steps: Steps) -> list[_Leaf[V]] | None:
         found: list[_Leaf[V]] = []
         levels = topic.split("/")
@@ -293,7 +264,6 @@ class FilterIndex(Generic[V]):
             part = node.get(level)
             if part is None:
                 node.hang_leaf(level, _Leaf(topic_filter, value))
-                self._wildcard_count += 1
                 return True
             if isinstance(part, _Leaf):
                 if part.topic_filter == topic_filter:
@@ -317,7 +287,6 @@ class FilterIndex(Generic[V]):
         while isinstance(part := path[-1].get(levels[len(path) - 1]), _Node):
             path.append(part)
         path[-1].take(levels[len(path) - 1])
-        self._wildcard_count -= 1
         while len(path) > 1 and (leaf := path.pop().lone_leaf()) is not None:
             level = levels[len(path) - 1]
             assert level is not None

@@ -69,11 +69,10 @@ EVERYTHING = (
 def test_match(topic: str, expected: set[str]) -> None:
     for order in (EVERYTHING, EVERYTHING[::-1]):
         index = _index(*order)
-        assert len(index) == index.filter_count == len(EVERYTHING)
+        assert len(index) == len(EVERYTHING)
         found = index.match(topic)
         assert set(found) == expected
         assert len(found) == len(expected)
-        assert sorted(index.matching_filters(topic)) == sorted(expected)
 
 
 @pytest.mark.parametrize("topic_filter", ["a/b", "a/+", "#"])
@@ -84,7 +83,6 @@ def test_several_values_of_one_filter(topic_filter: str) -> None:
     assert index.add(topic_filter, 2)
     assert not index.add(topic_filter, 1)
     assert len(index) == 3
-    assert index.filter_count == 1
     assert index.match("a/b") == [3, 1, 2]
     assert index.values(topic_filter) == [3, 1, 2]
     assert not index.discard(topic_filter, 9)
@@ -94,12 +92,10 @@ def test_several_values_of_one_filter(topic_filter: str) -> None:
     assert index.discard(topic_filter, 1)
     assert index.match("a/b") == index.values(topic_filter) == [2]
     assert not index.discard(topic_filter, 1)
-    assert topic_filter in index
     assert index.discard(topic_filter, 2)
-    assert topic_filter not in index
     assert not index.discard(topic_filter, 2)
     assert index.match("a/b") == index.values(topic_filter) == []
-    assert len(index) == index.filter_count == 0
+    assert len(index) == 0
 
 
 def test_a_value_of_several_filters_comes_once() -> None:
@@ -107,7 +103,6 @@ def test_a_value_of_several_filters_comes_once() -> None:
     for topic_filter in ("a/b", "a/+", "#", "+/b"):
         index.add(topic_filter, "session")
     assert index.match("a/b") == ["session"]
-    assert len(list(index.matching_filters("a/b"))) == 4
 
 
 @pytest.mark.parametrize("value", [None, 0, "", (), frozenset({1})])
@@ -137,9 +132,7 @@ def test_a_lone_filter_takes_one_leaf_however_deep() -> None:
 def test_an_emptied_index_holds_no_node() -> None:
     index = _index(*EVERYTHING)
     for topic_filter in EVERYTHING:
-        assert topic_filter in index
         assert index.discard(topic_filter, topic_filter)
-    assert list(index) == []
     assert list(index._root.parts()) == []
     assert index._root.literals is None
     assert not index._exact
@@ -148,7 +141,6 @@ def test_an_emptied_index_holds_no_node() -> None:
 def test_what_is_not_there_is_not_found() -> None:
     index = _index("a/+/c", "a/+/d")
     for absent in ("a/+", "a/+/#", "a/+/c/#", "a/+/e", "b/+", "a/b", "a/+/c/d"):
-        assert absent not in index
         assert index.values(absent) == []
         assert not index.discard(absent, "a/+/c")
     assert len(index) == 2
@@ -159,6 +151,6 @@ def test_the_longest_filters_do_not_recurse() -> None:
     index = _index(deep + "+", deep + "#", deep[1:] + "+/a")
     assert set(index.match(deep + "a")) == {deep + "+", deep + "#", deep[1:] + "+/a"}
     assert set(index.match(deep[1:])) == {deep + "#"}
-    for topic_filter in list(index):
+    for topic_filter in (deep + "+", deep + "#", deep[1:] + "+/a"):
         assert index.discard(topic_filter, topic_filter)
     assert list(index._root.parts()) == []
