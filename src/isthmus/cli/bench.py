@@ -238,7 +238,7 @@ def ildm(
     ] = False,
     docs: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write the figures and tables there as SVG and Markdown."),
+        typer.Option(metavar="DIR", help="Write figures, their JSON and tables there."),
     ] = None,
 ) -> None:
     """ILDM (2019) section 6: single brokers, patterns A-D with PF and SF, mixed brokers."""

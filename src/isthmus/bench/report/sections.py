@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from isthmus.bench.limit.file import Measurement
 from isthmus.bench.report import plots
 from isthmus.bench.report.page import Section, figure, folded, page, paragraph, table
@@ -20,6 +18,7 @@ __all__ = [
     "bottleneck_section",
     "cpu_section",
     "key_section",
+    "limits_bars",
     "limits_section",
     "loss_section",
     "milliseconds",
@@ -70,7 +69,7 @@ def limits_section(
     if not results:
         return None
     row = row or (lambda result: result.name)
-    drawn = limits_figure(results, row=row, series=series, legend=legend)
+    drawn = plots.limit_bars(*limits_bars(results, row=row, series=series, legend=legend))
     body = [paragraph(text)] if text else []
     body.append(figure(plots.svg(drawn, title), title + "; values are those of the table below."))
     body.append(
@@ -107,15 +106,15 @@ def limits_section(
     return Section(title, "\n".join(body))
 
 
-def limits_figure(
+def limits_bars(
     results: Sequence[Result],
     *,
     row: Callable[[Result], str],
     series: Callable[[Result], str],
     legend: Mapping[str, str],
-) -> Figure:
-    """The drawing alone."""
-    bars = [
+) -> tuple[tuple[plots.Bar, ...], dict[str, str]]:
+    """What :func:`isthmus.bench.report.plots.limit_bars` draws: the bars and their legend."""
+    bars = tuple(
         plots.Bar(
             row(result),
             series(result),
@@ -127,10 +126,9 @@ def limits_figure(
             result.is_lower_bound,
         )
         for result in results
-    ]
+    )
     used = {bar.series for bar in bars}
-    named = {key: legend.get(key, key) for key in [*legend, *used] if key in used}
-    return plots.limit_bars(bars, named)
+    return bars, {key: legend.get(key, key) for key in [*legend, *used] if key in used}
 
 
 def loss_section(results: Sequence[Result]) -> Section:

@@ -1,7 +1,8 @@
 """The report of ``isthmus reproduce ildm``: the paper's figures 11 and 12, and its statements.
 
 Everything is drawn from results that come from the tables of the Spark job.  With a folder for the
-documentation, the figures are written there as SVG and the tables as Markdown.
+documentation, the figures (:mod:`isthmus.reproduce.ildm.figures`) and the tables as Markdown go
+there.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from matplotlib.figure import Figure
-
 from isthmus.bench.experiment import Searched
 from isthmus.bench.report import plots, sections
 from isthmus.bench.report.page import Section, page, paragraph, table
@@ -22,6 +21,7 @@ from isthmus.bench.report.results import IndexTables, Result, write_csv, write_j
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.bench.scenario import load_scenario
 from isthmus.reproduce.ildm.experiments import Experiment
+from isthmus.reproduce.ildm.figures import Bars, write_figures
 from isthmus.reproduce.ildm.paper import Claim, noise_of
 from isthmus.reproduce.ildm.timing import FULL, QUICK, Timing
 
@@ -214,8 +214,7 @@ def _setup(done: Reproduced) -> dict[str, str]:
 
 def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in _drawings(done).items():
-        (folder / f"{name}.svg").write_text(plots.svg(figure, name) + "\n", encoding="utf-8")
+    write_figures(folder, _setup(done), _bars(done.results))
     text = [
         "<!-- written by `isthmus reproduce ildm --docs` -->",
         _markdown(
@@ -243,17 +242,17 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
     (folder / "ildm-tables.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
 
 
-def _drawings(done: Reproduced) -> dict[str, Figure]:
-    singles, patterns, mixed = _groups(done.results)
-    drawings = {}
-    for name, results, row, legend in (
-        ("ildm-single", singles, _broker, {}),
-        ("ildm-patterns", patterns, _pattern, LEGEND),
-        ("ildm-mixed", mixed, _pattern, LEGEND),
-    ):
-        if results:
-            drawings[name] = sections.limits_figure(results, row=row, series=_series, legend=legend)
-    return drawings
+def _bars(results: Sequence[Result]) -> dict[str, Bars]:
+    singles, patterns, mixed = _groups(results)
+    return {
+        name: Bars(*sections.limits_bars(chosen, row=row, series=_series, legend=legend))
+        for name, chosen, row, legend in (
+            ("ildm-single", singles, _broker, {}),
+            ("ildm-patterns", patterns, _pattern, LEGEND),
+            ("ildm-mixed", mixed, _pattern, LEGEND),
+        )
+        if chosen
+    }
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ from isthmus.errors import BrokerFailed, LoadFailed, ReproduceError
 from isthmus.reproduce.ildm import command as ildm
 from isthmus.reproduce.ildm.command import Reproduced, Settings, reproduce
 from isthmus.reproduce.ildm.experiments import experiments
+from isthmus.reproduce.ildm.figures import draw
 from isthmus.reproduce.ildm.report import write_report
 from isthmus.reproduce.ildm.search import begin, limit_path
 from isthmus.reproduce.ildm.timing import QUICK
@@ -60,11 +61,19 @@ def test_everything_is_measured_compared_and_written(tmp_path: Path) -> None:
     assert {claim["verdict"] for claim in written["paper"]} <= {"yes", "no", "within noise"}
     docs = tmp_path / "docs"
     assert sorted(path.name for path in docs.iterdir()) == [
-        "ildm-mixed.svg",
-        "ildm-patterns.svg",
-        "ildm-single.svg",
+        "ildm-mixed.png",
+        "ildm-patterns.png",
+        "ildm-single.png",
         "ildm-tables.md",
+        "ildm.json",
     ]
+    kept = json.loads((docs / "ildm.json").read_text())
+    bars = {bar["row"]: bar for bar in kept["figures"]["ildm-single"]["bars"]}
+    assert bars["aedes"]["egress"] == found["single-aedes"].egress
+    before = (docs / "ildm-mixed.png").read_bytes()
+    (docs / "ildm-mixed.png").unlink()
+    assert docs / "ildm-mixed.png" in draw(docs)
+    assert (docs / "ildm-mixed.png").read_bytes() == before
     assert "| C-sf |" in (docs / "ildm-tables.md").read_text()
 
 
