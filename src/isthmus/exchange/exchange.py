@@ -40,9 +40,17 @@ from isthmus.exchange.traffic.message import from_publish
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packets import Packet, Publish
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.publish_layout import (
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    packet_id_at,
+    topic_start,
+)
 
 __all__ = ["CONTROL_PREFIX", "Client", "Exchange", "ExchangeSettings"]
 
@@ -55,8 +63,7 @@ TOPOLOGY_TURN_S = 0.005
 TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
 """What a topology message takes, and how much longer for every node and link that is known."""
 
-_ACKS = frozenset((0x40, 0x50, 0x70))
-_PUBREL = 0x62
+_ACKS = frozenset((PUBACK, PUBREC, PUBCOMP))
 _ALGORITHMS_OWN = frozenset((0x82, 0x90, 0xA2, 0xB0))  # SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK
 
 
@@ -333,19 +340,19 @@ class Exchange:
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         """A packet came on a lane of an established link; how long to rest from it, if at all."""
         head = frame[0]
-        if head & 0xF0 == 0x30:
+        if head & 0xF0 == PUBLISH:
             if self.traffic.stopping:
                 return None  # not acknowledged, so the neighbor keeps it
             if found := self.traffic.plain.find(link.info, frame):
                 self.traffic.plain_arrived(found, link.info.peer)
-            elif frame.startswith(CONTROL_PREFIX, body_offset(frame, 0) + 2):
+            elif frame.startswith(CONTROL_PREFIX, topic_start(frame)):
                 return self._control_arrived(link, lane, frame)
             else:
                 self.traffic.message_arrived(link, lane, frame)
         elif head in _ACKS and len(frame) == 4:
-            link.acknowledged(lane, head, frame[2] << 8 | frame[3], self.host.now())
-        elif head == _PUBREL and len(frame) == 4:
-            Traffic.send(link, lane, Incoming.released(frame[2] << 8 | frame[3]))
+            link.acknowledged(lane, head, packet_id_at(frame), self.host.now())
+        elif head == PUBREL and len(frame) == 4:
+            Traffic.send(link, lane, Incoming.released(packet_id_at(frame)))
         elif head not in _ALGORITHMS_OWN:
             raise RemoteProtocolError(f"a packet that begins with 0x{head:02x} on a link")
         elif len(frame) > MAX_ALGORITHM_BYTES:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from isthmus.mqtt.publish_layout import length_bytes
 from isthmus.mqtt.rules import Rule
 
 __all__ = [
@@ -160,16 +161,9 @@ def write_integer(value: int, size: int, level: int, what: str) -> bytes:
 
 def write_variable_byte_integer(value: int, level: int, what: str) -> bytes:
     """Seven bits a byte, the lowest first, in the fewest bytes [MQTT-1.5.5-1]."""
-    if 0 <= value < 0x80:
-        return bytes((value,))
     if not 0 <= value <= MAX_VARIABLE_BYTE_INTEGER:
         raise Rule.INTEGER_RANGE.broken(level, f"{what} is {value}")
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return length_bytes(value)
 
 
 def write_binary(value: bytes, level: int, what: str) -> bytes:

@@ -24,6 +24,7 @@ from isthmus.logs import get_logger
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
@@ -147,7 +148,7 @@ class RetainedReader:
 
     def _await_answer(self, question: _Question) -> int:
         """A packet identifier for what is asked now."""
-        self._packet_id = self._packet_id % 65_535 + 1
+        self._packet_id = free_packet_id(self._packet_id, self._asked)
         self._asked[self._packet_id] = question
         question.cancel_timer()
         question.timer = self._node.loop.call_later(ANSWER_S, self._not_answered)

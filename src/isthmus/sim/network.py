@@ -25,8 +25,9 @@ from typing import Protocol
 
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.mqtt.framing import body_offset, scan
+from isthmus.mqtt.framing import scan
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.publish_layout import topic_start
 from isthmus.sim.engine import Engine
 from isthmus.sim.trace import Trace
 
@@ -355,7 +356,7 @@ class Network:
         counts = self.counts.setdefault((source, target), Counter())
         for start, stop in pairwise(scan(data)):
             kind = PacketType(data[start] >> 4).name
-            if kind == "PUBLISH" and data.startswith(_CONTROL, body_offset(data, start) + 2):
+            if kind == "PUBLISH" and data.startswith(_CONTROL, topic_start(data, start)):
                 kind = "CONTROL"
             counts[kind] += 1
             if data[start] not in _PINGS:

@@ -17,17 +17,22 @@ from typing import Final
 
 from isthmus.bench.load.frames import MAX_FRAME_BYTES
 from isthmus.errors import MalformedPacket, RemoteProtocolError
-from isthmus.mqtt.framing import body_offset, scan
+from isthmus.mqtt.framing import scan
+from isthmus.mqtt.packet_ids import IDENTIFIERS
+from isthmus.mqtt.publish_layout import (
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    QOS,
+    publish_answer,
+    topic_bounds,
+)
 
 __all__ = ["MAX_IN_FLIGHT", "Answers", "InFlight"]
 
-MAX_IN_FLIGHT: Final = 65_535
-
-_PUBLISH: Final = 3
-_PUBACK: Final = 0x40
-_PUBREC: Final = 0x50
-_PUBREL: Final = 0x62
-_PUBCOMP: Final = 0x70
+MAX_IN_FLIGHT: Final = IDENTIFIERS
 
 
 class Answers:
@@ -48,32 +53,23 @@ class Answers:
         owed = bytearray()
         for begin in bounds[:-1]:
             first = data[begin]
-            if first == _PUBREL:
-                owed += _answers(_PUBCOMP, data[begin + 2 : begin + 3], data[begin + 3 : begin + 4])
-            elif first >> 4 == _PUBLISH and first & 0b0110:
-                at = _packet_id_at(data, begin)
-                owed += _answers(_owed(first), data[at : at + 1], data[at + 1 : at + 2])
+            if first == PUBREL:
+                owed += _answers(PUBCOMP, data[begin + 2 : begin + 3], data[begin + 3 : begin + 4])
+            elif first & 0xF0 == PUBLISH and first & QOS:
+                at = topic_bounds(data, begin)[1]
+                owed += _answers(publish_answer(first), data[at : at + 1], data[at + 1 : at + 2])
         return bytes(owed)
 
 
 def _to_alike(data: bytes, size: int) -> bytes:
     """Answers to PUBLISHes of that size that differ in packet id and payload only, else nothing."""
-    if data[0] >> 4 != _PUBLISH or not data[0] & 0b0110:
+    if data[0] & 0xF0 != PUBLISH or not data[0] & QOS:
         return b""
-    at = _packet_id_at(data, 0)
+    at = topic_bounds(data)[1]
     count = len(data) // size
     if any(data[byte::size].count(data[byte]) != count for byte in range(at)):
         return b""
-    return _answers(_owed(data[0]), data[at::size], data[at + 1 :: size])
-
-
-def _packet_id_at(data: bytes, begin: int) -> int:
-    at = body_offset(data, begin)
-    return at + 2 + int.from_bytes(data[at : at + 2], "big")
-
-
-def _owed(first: int) -> int:
-    return _PUBACK if first & 0b0110 == 0b0010 else _PUBREC
+    return _answers(publish_answer(data[0]), data[at::size], data[at + 1 :: size])
 
 
 def _answers(kind: int, high: bytes, low: bytes) -> bytes:
@@ -131,13 +127,13 @@ class InFlight:
 
     def _take(self, kind: int, packets: bytes) -> bytes:
         """Packets of one kind and length: several answers, or one packet of any sort."""
-        if kind not in (_PUBACK, _PUBREC, _PUBCOMP):
+        if kind not in (PUBACK, PUBREC, PUBCOMP):
             return b""  # PINGRESP, for one, asks for nothing
         if len(packets) % 4:
             raise MalformedPacket(f"an acknowledgment of {len(packets)} bytes; 4 are right")
         high, low = packets[2::4], packets[3::4]
-        if kind == _PUBREC:
-            return _answers(_PUBREL, high, low)
+        if kind == PUBREC:
+            return _answers(PUBREL, high, low)
         ids = [a << 8 | b for a, b in zip(high, low, strict=True)]
         if unknown := [packet_id for packet_id in ids if packet_id not in self._ids]:
             raise RemoteProtocolError(

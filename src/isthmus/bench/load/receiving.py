@@ -33,8 +33,9 @@ from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.frames import MAX_FRAME_BYTES, Template
 from isthmus.bench.load.payload import MAGIC, NUMPY_FIELDS, SIZE
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.framing import body_offset, scan
+from isthmus.mqtt.framing import scan
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.publish_layout import QOS, topic_bounds, topic_start
 
 __all__ = ["Columns", "Inbox", "Parser", "Subscription"]
 
@@ -269,12 +270,9 @@ class Parser:
 
     def _unlike(self, frame: bytes, template: Template) -> bytes | None:
         """The payload of a PUBLISH that does not look as the broker should send it, if ours."""
-        at = body_offset(frame, 0)
-        size = int.from_bytes(frame[at : at + 2], "big")
-        topic = frame[at + 2 : at + 2 + size]
-        payload = frame[at + 2 + size + (2 if frame[0] & 0b0110 else 0) :]
-        expected_at = body_offset(template.frame, 0)
-        if topic != template.frame[expected_at + 2 : template.packet_id_at]:
+        start, end = topic_bounds(frame)
+        payload = frame[end + (2 if frame[0] & QOS else 0) :]
+        if frame[start:end] != template.frame[topic_start(template.frame) : template.packet_id_at]:
             self.strays[OTHER_TOPIC] += 1
         elif len(payload) < SIZE:
             self.strays[NOT_OURS] += 1

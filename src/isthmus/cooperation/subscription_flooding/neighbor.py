@@ -26,6 +26,7 @@ from isthmus.cooperation.subscription_flooding.changes import Changes
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.cover_table import CoverTable
 from isthmus.mqtt.framing import body_offset
+from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
 
@@ -66,8 +67,8 @@ class Neighbor:
         "filling",
         "forgotten",
         "inbox",
+        "last_packet_id",
         "life",
-        "next_packet_id",
         "received",
         "repeat",
         "session",
@@ -92,7 +93,7 @@ class Neighbor:
         self.all_told = False  # what was wanted when the link was new is in the table
         self.unacknowledged: dict[int, int] = {}  # packet id to number of filters
         self.forgotten: frozenset[int] = frozenset()  # unacknowledged when the link went down
-        self.next_packet_id = 0
+        self.last_packet_id = 0
 
     def put(self, packet_type: PacketType, message: bytes) -> None:
         """Keep a packet until there is time for it."""
@@ -144,12 +145,10 @@ class Neighbor:
 
     def packet_id(self, filters: int) -> int:
         """A packet identifier that is free now and waits for the answer from now on."""
-        while True:
-            self.next_packet_id = self.next_packet_id % 65_535 + 1
-            chosen = self.next_packet_id
-            if chosen not in self.unacknowledged and chosen not in self.forgotten:
-                self.unacknowledged[chosen] = filters
-                return chosen
+        chosen = free_packet_id(self.last_packet_id, self.unacknowledged, self.forgotten)
+        self.last_packet_id = chosen
+        self.unacknowledged[chosen] = filters
+        return chosen
 
 
 def take_batch(filters: dict[str, None]) -> tuple[str, ...]:

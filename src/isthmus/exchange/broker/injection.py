@@ -42,7 +42,9 @@ from isthmus.exchange.broker.aversions import Aversions, is_special
 from isthmus.exchange.link.lane import IN_HAND_BYTES
 from isthmus.exchange.traffic.message import Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
+from isthmus.mqtt.publish_layout import PUBREC, PUBREL, acknowledgment, packet_id_at
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = [
@@ -62,7 +64,6 @@ ENTRY_BYTES: Final = 400
 """What a waiting message takes beside its bytes."""
 
 _UNLIMITED: Final = 1 << 62
-_PUBREC: Final = 0x50
 
 INNOCENT_FAREWELLS: Final = frozenset(
     (
@@ -170,7 +171,7 @@ class Injection:
         self._in_flight: dict[int, Entry] = {}
         self._unreleased: Counter[bytes] = Counter()
         """Topics with messages at QoS 2 in flight."""
-        self._next_id = 0
+        self._last_id = 0
         self._terms: SessionTerms | None = None
         self._packet_bytes = _UNLIMITED
         self._flowing = False
@@ -336,7 +337,9 @@ class Injection:
             message = copy(message)
             message.retain = False
         qos = min(message.qos, terms.maximum_qos)
-        packet_id = self._free_id() if qos else 0
+        packet_id = 0
+        if qos:
+            packet_id = self._last_id = free_packet_id(self._last_id, self._in_flight)
         frame = to_broker(message, terms.level, qos, packet_id, self._shell.now())
         if len(frame) > self._packet_bytes:
             self._set_aside(
@@ -354,12 +357,6 @@ class Injection:
             self._clear = False
         if qos == 2:
             self._unreleased[message.topic] += 1
-
-    def _free_id(self) -> int:
-        while True:
-            self._next_id = self._next_id % 65_535 + 1
-            if self._next_id not in self._in_flight:
-                return self._next_id
 
     # ---- the session ---------------------------------------------------------------------
 
@@ -403,10 +400,10 @@ class Injection:
 
     def acknowledged(self, frame: bytes) -> None:
         """A PUBACK, PUBREC or PUBCOMP came."""
-        packet_id = frame[2] << 8 | frame[3]
+        packet_id = packet_id_at(frame)
         code = _refusal(frame)
-        if frame[0] == _PUBREC and code is None:
-            self._shell.write(bytes((0x62, 2)) + packet_id.to_bytes(2))
+        if frame[0] == PUBREC and code is None:
+            self._shell.write(acknowledgment(PUBREL, packet_id))
             return
         entry = self._in_flight.pop(packet_id, None)
         if entry is None:

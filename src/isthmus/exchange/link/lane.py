@@ -37,11 +37,12 @@ from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.mqtt.packet_ids import IDENTIFIERS
+from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["IDENTIFIERS", "SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane"]
+__all__ = ["SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane"]
 
-IDENTIFIERS = 65_535
 WINDOW = 2_000
 SPAN = IDENTIFIERS // 2 - 2 * WINDOW
 """How far numbers may run ahead of one that is not acknowledged."""
@@ -51,7 +52,6 @@ of it up."""
 IN_HAND_BYTES = 448
 """What it takes to know whom to acknowledge a message to, as measured."""
 
-_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _UNSENT = -1
 
 
@@ -121,7 +121,7 @@ class OutgoingLane:
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
             if entry.released:
-                yield bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
+                yield acknowledgment(PUBREL, packet_id)
             else:
                 yield to_link(entry.message, entry.qos, packet_id, now_s, dup=True)
         while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
@@ -156,12 +156,12 @@ class OutgoingLane:
             # After a reconnect a message can be acknowledged twice: because it became safe, and
             # because it was repeated.  And if it is not repeated yet, it will be.
             return b""
-        if head == _PUBREC:
+        if head == PUBREC:
             if entry.qos != 2:
                 raise RemoteProtocolError("PUBREC for a message that is not QoS 2")
             entry.released = True
-            return bytes((_PUBREL, 2)) + packet_id.to_bytes(2)
-        if (head == _PUBACK) != (entry.qos == 1) or (head == _PUBCOMP and not entry.released):
+            return acknowledgment(PUBREL, packet_id)
+        if (head == PUBACK) != (entry.qos == 1) or (head == PUBCOMP and not entry.released):
             raise RemoteProtocolError("an acknowledgment that does not fit the message's QoS")
         del self._in_flight[packet_id]
         self._finish(entry)
@@ -264,8 +264,8 @@ class Incoming:
     @staticmethod
     def released(packet_id: int) -> bytes:
         """PUBREL came."""
-        return bytes((_PUBCOMP, 2)) + packet_id.to_bytes(2)
+        return acknowledgment(PUBCOMP, packet_id)
 
 
 def _answer(number: int, qos: int) -> bytes:
-    return bytes((_PUBREC if qos == 2 else _PUBACK, 2)) + packet_id_of(number).to_bytes(2)
+    return acknowledgment(PUBREC if qos == 2 else PUBACK, packet_id_of(number))

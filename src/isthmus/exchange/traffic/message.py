@@ -26,9 +26,20 @@ from dataclasses import replace
 
 from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
-from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.primitives import PacketType, Reader
 from isthmus.mqtt.properties import read_properties, write_properties
+from isthmus.mqtt.publish_layout import (
+    DUP,
+    LENGTHS,
+    PUBLISH,
+    QOS,
+    RETAIN,
+    length_bytes,
+    packet_id_at,
+    property_bounds,
+    publish,
+    topic_bounds,
+)
 from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_properties
 
 __all__ = [
@@ -51,7 +62,6 @@ _EXPIRY, _ALIAS = b"\x02", b"\x23"
 _VALUE = re.compile(
     r"([012])([0-9]{1,6}):([A-Za-z0-9._-]{1,64})(?:#([0-9a-f]{1,32}\.[0-9a-f]{1,16}))?(?:@(.+))?"
 )
-_LENGTHS = [bytes([length]) for length in range(128)]
 
 
 class Message:
@@ -123,19 +133,19 @@ class Message:
 def from_publish(frame: bytes, level: int, topic: bytes, origin: str, now_s: float) -> Message:
     """The message in a client's PUBLISH that has been checked; `topic` with aliases resolved."""
     head = frame[0]
-    pos = body_offset(frame, 0)
-    pos += 2 + (frame[pos] << 8 | frame[pos + 1])
-    qos = head >> 1 & 3
+    pos = topic_bounds(frame)[1]
+    qos = (head & QOS) >> 1
     if qos:
         pos += 2
     properties, expiry_s = b"", None
     if level == 5:
-        pos, properties, expiry_s = _read_block(frame, pos)
+        start, pos = property_bounds(frame, pos)
+        properties, expiry_s = _strip(frame[start:pos])
     return Message(
         topic,
         frame[pos:],
         qos=qos,
-        retain=bool(head & 1),
+        retain=bool(head & RETAIN),
         properties=properties,
         expiry_s=expiry_s,
         origin=origin,
@@ -156,15 +166,13 @@ def from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
 
 def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     head = frame[0]
-    start = body_offset(frame, 0) + 2
-    pos = start + (frame[start - 2] << 8 | frame[start - 1])
+    start, pos = topic_bounds(frame)
     topic = frame[start:pos]
     packet_id = 0
-    if head & 6:
-        packet_id = frame[pos] << 8 | frame[pos + 1]
+    if head & QOS:
+        packet_id = packet_id_at(frame, pos)
         pos += 2
-    size, pos = _block_size(frame, pos)
-    end = pos + size
+    pos, end = property_bounds(frame, pos)
     if not frame.startswith(_MARKER, pos) or end > len(frame) or pos + 9 > end:
         raise RemoteProtocolError("a PUBLISH on a link without the property $i")
     value_start = pos + 7
@@ -183,7 +191,7 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
         topic,
         frame[end:],
         qos=int(qos),
-        retain=bool(head & 1),
+        retain=bool(head & RETAIN),
         properties=properties,
         expiry_s=expiry_s,
         origin=sys.intern(origin),
@@ -212,14 +220,15 @@ def to_link(
         _countdown(message, now_s),
         message.properties,
     )
-    head = 0x30 | (8 if dup else 0) | qos << 1 | message.retain
-    return _publish(head, message, packet_id if qos else 0, block)
+    head = PUBLISH | (DUP if dup else 0) | qos << 1 | message.retain
+    return publish(head, message.topic, packet_id if qos else 0, block, message.payload)
 
 
 def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: float) -> bytes:
     """The PUBLISH for a broker that speaks `level`; 3.1.1 has no place for properties."""
     block = _countdown(message, now_s) + message.properties if level == 5 else None
-    return _publish(0x30 | qos << 1 | message.retain, message, packet_id if qos else 0, block)
+    head = PUBLISH | qos << 1 | message.retain
+    return publish(head, message.topic, packet_id if qos else 0, block, message.payload)
 
 
 def publish_bytes(message: Message) -> int:
@@ -227,8 +236,8 @@ def publish_bytes(message: Message) -> int:
     block = len(message.properties) + (5 if message.expiry_s is not None else 0)
     body = 2 + len(message.topic) + (2 if message.qos else 0) + len(message.payload)
     if block:
-        body += len(_length(block)) + block
-    return 1 + len(_length(body)) + body
+        body += len(length_bytes(block)) + block
+    return 1 + len(length_bytes(body)) + body
 
 
 def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:
@@ -238,46 +247,23 @@ def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:
     """
     marker = f"0{hops + 1}:{origin}".encode("ascii")
     block = _MARKER + len(marker).to_bytes(2) + marker
-    return len(topic).to_bytes(2) + topic + _length(len(block)) + block
+    return len(topic).to_bytes(2) + topic + length_bytes(len(block)) + block
 
 
 def plain_to_link(prefix: bytes, payload: bytes) -> bytes:
     """The same packet as `to_link` makes of a plain message, in a fraction of the time."""
     length = len(prefix) + len(payload)
     if length < 128:
-        return b"0%b%b%b" % (_LENGTHS[length], prefix, payload)
-    return b"0%b%b%b" % (_length(length), prefix, payload)
+        return b"0%b%b%b" % (LENGTHS[length], prefix, payload)
+    return b"0%b%b%b" % (length_bytes(length), prefix, payload)
 
 
 def plain_to_broker(topic: bytes, payload: bytes, level: int) -> bytes:
     """The same packet as `to_broker` makes of a plain message."""
     size = 2 + len(topic) + len(payload)
     if level == 5:
-        return b"0%b%b%b\0%b" % (_length(size + 1), len(topic).to_bytes(2), topic, payload)
-    return b"0%b%b%b%b" % (_length(size), len(topic).to_bytes(2), topic, payload)
-
-
-def _publish(head: int, message: Message, packet_id: int, block: bytes | None) -> bytes:
-    topic = message.topic
-    body = b"%b%b%b%b%b" % (
-        len(topic).to_bytes(2),
-        topic,
-        packet_id.to_bytes(2) if packet_id else b"",
-        b"" if block is None else _length(len(block)) + block,
-        message.payload,
-    )
-    return b"%c%b%b" % (head, _length(len(body)), body)
-
-
-def _length(value: int) -> bytes:
-    if value < 128:
-        return _LENGTHS[value]
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+        return b"0%b%b%b\0%b" % (length_bytes(size + 1), len(topic).to_bytes(2), topic, payload)
+    return b"0%b%b%b%b" % (length_bytes(size), len(topic).to_bytes(2), topic, payload)
 
 
 def _countdown(message: Message, now_s: float) -> bytes:
@@ -287,26 +273,6 @@ def _countdown(message: Message, now_s: float) -> bytes:
     return _EXPIRY + max(0, message.expiry_s - waited_s).to_bytes(4)
 
 
-def _block_size(frame: bytes, pos: int) -> tuple[int, int]:
-    """A property length at `pos`: its value and where it ends."""
-    size = shift = 0
-    while True:
-        byte = frame[pos]
-        pos += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return size, pos
-        shift += 7
-
-
-def _read_block(frame: bytes, pos: int) -> tuple[int, bytes, int | None]:
-    size, pos = _block_size(frame, pos)
-    if not size:
-        return pos, b"", None
-    properties, expiry_s = _strip(frame[pos : pos + size])
-    return pos + size, properties, expiry_s
-
-
 def _strip(block: bytes) -> tuple[bytes, int | None]:
     """Without the expiry interval, which is counted down, and the alias, which is not passed on."""
     if not block:
@@ -314,9 +280,9 @@ def _strip(block: bytes) -> tuple[bytes, int | None]:
     if _EXPIRY not in block and _ALIAS not in block:
         check_publish_properties(block, 0, len(block))
         return block, None
-    whole = _length(len(block)) + block
+    whole = length_bytes(len(block)) + block
     properties = read_properties(Reader(whole, 0, len(whole), 5), PacketType.PUBLISH)
     rest = replace(properties, message_expiry_interval=None, topic_alias=None)
     written = write_properties(rest, PacketType.PUBLISH)
-    size, pos = _block_size(written, 0)
-    return written[pos : pos + size], properties.message_expiry_interval
+    start, end = property_bounds(written, 0)
+    return written[start:end], properties.message_expiry_interval

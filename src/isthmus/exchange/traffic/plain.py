@@ -17,6 +17,7 @@ from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.exchange.broker.aversions import is_special
 from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link
 from isthmus.exchange.traffic.routes import MAX_TOPICS
+from isthmus.mqtt.publish_layout import PUBLISH
 
 __all__ = ["PlainMessage", "PlainMessages"]
 
@@ -87,9 +88,12 @@ class PlainMessages:
 
 
 def _header(frame: bytes) -> tuple[int, int]:
-    """From where to where the constant part goes; (0, 0) if that takes a closer look."""
+    """From where to where the constant part goes; (0, 0) if that takes a closer look.
+
+    `isthmus.mqtt.publish_layout` says why these are the places.
+    """
     start = 2 if frame[1] < 0x80 else 3
-    if frame[0] != 0x30 or frame[start - 1] >= 0x80:
+    if frame[0] != PUBLISH or frame[start - 1] >= 0x80:
         return 0, 0
     pos = start + 2 + (frame[start] << 8 | frame[start + 1])
     if pos >= len(frame) or frame[pos] >= 0x80:

@@ -8,7 +8,6 @@ import pytest
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.lane import (
-    IDENTIFIERS,
     MAX_BUSY,
     SPAN,
     WINDOW,
@@ -16,6 +15,7 @@ from isthmus.exchange.link.lane import (
     OutgoingLane,
 )
 from isthmus.exchange.traffic.message import Message, from_link
+from isthmus.mqtt.packet_ids import IDENTIFIERS
 
 
 def message(number: int) -> Message:
