@@ -24,6 +24,7 @@ from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.coordinator.session import LoadSession
 from isthmus.bench.watch.watch import Watch, Watched
 from isthmus.errors import LoadError, LoadFailed, LogError, RunRefused
+from isthmus.pipeline.count.direct import summarize
 from isthmus.pipeline.log.reading import list_runs, open_file, read_run
 from isthmus.pipeline.log.schema import file_path
 from support.load_sessions import NOWHERE, load_processes, small_scenario, stand_in
@@ -52,7 +53,7 @@ def test_a_run_is_recorded_whole(tmp_path: Path) -> None:
     assert (record.sent, record.offered, record.expected) == (120, 120, 360)
     assert (record.received, record.ending, record.kept_pace) == (360, "complete", True)
     assert record.headroom["w0"]["cpu"] == 0.1
-    assert record.limit_ratio == pytest.approx(1.0, abs=0.05)
+    assert record.summary.limit_ratio == pytest.approx(1.0, abs=0.05)
     assert again.sent == 160
     assert "connecting 7 clients" in out.getvalue()
     assert "r1: sent 120 of 120, received 360 of 360; limited by" in out.getvalue()
@@ -70,8 +71,9 @@ def test_a_run_is_recorded_whole(tmp_path: Path) -> None:
     assert {clock.writer for clock in run.clocks} == {"w0", "l0", "c0"}
     assert all(abs(clock.offset_ns) <= clock.error_ns for clock in run.clocks), "it is one clock"
     assert {(stray.writer, stray.rows) for stray in run.strays} == {("w0", 2), ("l0", 2)}
-    assert run.limited_by == record.limited_by
-    assert run.notes == record.notes
+    assert run.limited_by == record.summary.limited_by
+    assert run.notes == record.summary.notes
+    assert summarize(log, "r1") == record.summary
     rows = {(file.table, file.writer): file.rows for file in run.files}
     assert rows["publishes", "w0"] == 120
     assert rows["deliveries", "l0"] == 6
@@ -86,7 +88,7 @@ def test_losses_end_a_run_quietly(tmp_path: Path) -> None:
     with session(tmp_path, "loses:w0") as load:
         record = load.measure("r")
     assert (record.expected, record.received, record.ending) == (360, 324, "quiet")
-    assert record.limited_by not in ("", "nothing")
+    assert record.summary.limited_by not in ("", "nothing")
     assert not record.kept_pace, "it was asked for twice as much"
 
 
@@ -98,11 +100,11 @@ def test_a_run_that_never_gets_quiet_ends_after_its_draining(tmp_path: Path) -> 
         second = load.measure("r2")
     assert first.ending == second.ending == "drained"
     note = "began while messages of run r1 were still arriving"
-    assert note not in first.notes
-    assert second.notes[:3] == ("no CPU quotas", "found out later", note)
-    assert read_run(tmp_path / "log", "r1").notes == first.notes
-    assert first.notes[0] == "no CPU quotas"
-    assert "found out later" not in first.notes
+    assert note not in first.summary.notes
+    assert second.summary.notes[:3] == ("no CPU quotas", "found out later", note)
+    assert read_run(tmp_path / "log", "r1").notes == first.summary.notes
+    assert first.summary.notes[0] == "no CPU quotas"
+    assert "found out later" not in first.summary.notes
 
 
 def test_no_latency_clients_no_process_for_them(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def test_a_real_run(tmp_path: Path, shared_broker: SharedBroker) -> None:
             assert record.ending == "complete", record
             assert record.received == record.expected == 5 * record.sent, record
             # All arrived; what came late, after the window, depends on who else is busy.
-            assert record.limit_ratio == pytest.approx(1.0, abs=0.3)
+            assert record.summary.limit_ratio == pytest.approx(1.0, abs=0.3)
             run = read_run(tmp_path / "log", f"r{number}")
             assert sum(stray.rows for stray in run.strays) == 0
     assert load_processes() == []

@@ -129,8 +129,7 @@ class Run:
         entry: dict[str, Any] = {"peer": "t-pub-0", "node": "n1", **asdict(self.our_end())}
         evidence = gather(
             tables,
-            self.started_ns,
-            ended_ns,
+            (self.started_ns, ended_ns),
             duration_s=(ended_ns - self.started_ns) / 1e9,
             counts=Counts(self.offered, self.sent, self.sent, received),
             headroom={},

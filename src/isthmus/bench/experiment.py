@@ -171,8 +171,8 @@ def one_run(scenario: Scenario, log: Path, run: str, machines: Machines) -> int:
             notes=notes,
         ) as session,
     ):
-        session.measure(run)
-    print_run(summarize(log, run), log, notes)
+        record = session.measure(run)
+    print_run(record.summary, log, notes)
     return 0
 
 

@@ -1,19 +1,21 @@
-"""The end of a measurement: its files checked, what limited it judged, its row written.
+"""The end of a measurement: its files checked and counted, what limited it judged, its row written.
 
 The row in `runs` says what was run by whom with which clocks, and comes last: a run that has it is
-whole (:mod:`isthmus.pipeline.log.schema`).
+whole (:mod:`isthmus.pipeline.log.schema`).  What is counted before is the same run without it, so
+a file that is missing, or has other rows than its writer says, is found while the run can still be
+refused, and the summary is that of the log.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from isthmus.bench.coordinator.control import Message, item
-from isthmus.bench.coordinator.run_files import COORDINATOR, count_window
+from isthmus.bench.coordinator.run_files import COORDINATOR
 from isthmus.bench.load.expected import Ending, fan_out
 from isthmus.bench.load.plan import Plan
 from isthmus.bench.load.receiving import OTHER_RUN
@@ -21,13 +23,13 @@ from isthmus.bench.scenario import Scenario
 from isthmus.bench.watch import bottleneck, evidence
 from isthmus.bench.watch.watch import WatchedTables
 from isthmus.errors import LoadFailed
-from isthmus.pipeline.log.reading import LoggedFile, write_table
-from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table
+from isthmus.pipeline.count.direct import RunSummary, summarize
+from isthmus.pipeline.count.tables import UNDER_LIMIT
+from isthmus.pipeline.log.reading import LoggedFile, Run, open_file, run_of_row, write_table
+from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table, file_path
 
 __all__ = ["Measured", "RunRecord", "record_run"]
 
-KEPT_PACE: Final = bottleneck.UNDER_LIMIT
-"""Of what the schedule asked for; less is not the interval that was asked for."""
 VAGUE_NS: Final = 1_000_000
 """A clock that is not known better than this gets a note."""
 
@@ -36,7 +38,8 @@ VAGUE_NS: Final = 1_000_000
 class RunRecord:
     """What the coordinator knows of a run; counts are of t-clients, from start to end."""
 
-    run: str
+    summary: RunSummary
+    """Of the log; Definition 1 and what limited the run among it."""
     offered: int
     """What the schedule asked publishers to send."""
     sent: int
@@ -45,15 +48,11 @@ class RunRecord:
     received: int
     kept_pace: bool
     """Whether publishers sent what the schedule asked for, all but a hundredth."""
-    limit_ratio: float | None
-    """Definition 1 within the window; None where nothing was sent."""
     ending: Ending
     leftovers: int
     """Messages of earlier runs that still arrived."""
     lost_clients: int
     """Clients that were cut off; a session with such cannot measure again."""
-    limited_by: str
-    notes: tuple[str, ...]
     headroom: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By load process, as it says of itself."""
 
@@ -64,7 +63,7 @@ class RunRecord:
         missing = f", {lost:,} missing" if lost > 0 else ""
         return (
             f"sent {self.sent:,} of {self.offered:,}, received {self.received:,} of "
-            f"{self.expected:,}{missing}; limited by {self.limited_by}"
+            f"{self.expected:,}{missing}; limited by {self.summary.limited_by}"
         )
 
 
@@ -102,13 +101,14 @@ class Measured:
 
 
 def record_run(log: Path, measured: Measured) -> RunRecord:
-    """Check the files, judge, and write the coordinator's own tables, `runs` last."""
-    files = measured.files + _write_watched(log, measured)
-    counts = _counts(log, measured, files)
+    """Check and count the files, judge, and write the coordinator's own tables, `runs` last."""
+    row = _row(measured, measured.files + _write_watched(log, measured))
+    counted = summarize(log, _checked(log, row))
+    counts = _counts(measured, counted)
     verdict = bottleneck.judge(
         evidence.gather(
             measured.watched,
-            *measured.window_ns,
+            measured.window_ns,
             duration_s=measured.scenario.scenario.duration_s,
             counts=counts,
             headroom=_headroom(measured),
@@ -121,21 +121,18 @@ def record_run(log: Path, measured: Measured) -> RunRecord:
         )
     )
     notes = (*_notes(measured, counts), *verdict.notes)
-    row = _row(measured, files) | {"limited_by": verdict.limited_by, "notes": list(notes)}
+    row |= {"limited_by": verdict.limited_by, "notes": list(notes)}
     write_table(log, "runs", measured.run, COORDINATOR, [row])
     return RunRecord(
-        run=measured.run,
+        summary=replace(counted, limited_by=verdict.limited_by, notes=notes),
         offered=counts.offered,
         sent=counts.sent,
         expected=counts.expected,
         received=counts.received,
-        kept_pace=counts.sent >= KEPT_PACE * counts.offered,
-        limit_ratio=counts.limit_ratio,
+        kept_pace=counts.sent >= UNDER_LIMIT * counts.offered,
         ending=measured.ending,
         leftovers=sum(s["rows"] for s in row["strays"] if s["reason"] == OTHER_RUN),
         lost_clients=sum(len(answer["notes"]) for answer in measured.answers.values()),
-        limited_by=verdict.limited_by,
-        notes=notes,
         headroom=_headroom(measured),
     )
 
@@ -148,22 +145,21 @@ def _write_watched(log: Path, measured: Measured) -> tuple[LoggedFile, ...]:
         "resources": measured.watched.resources,
     }
     return tuple(
-        LoggedFile(
-            table, COORDINATOR, write_table(log, table, measured.run, COORDINATOR, rows.to_pylist())
-        )
+        LoggedFile(table, COORDINATOR, write_table(log, table, measured.run, COORDINATOR, rows))
         for table, rows in tables.items()
     )
 
 
-def _counts(log: Path, measured: Measured, files: Sequence[LoggedFile]) -> evidence.Counts:
+def _checked(log: Path, row: Mapping[str, Any]) -> Run:
+    """The run as it will be read from `row`, if its files are what that says."""
+    run = run_of_row(log, file_path(log, "runs", row["run"], COORDINATOR), row)
+    for file in run.files:
+        open_file(log, run.run, file).close()
+    return run
+
+
+def _counts(measured: Measured, summary: RunSummary) -> evidence.Counts:
     t_writers = {client.writer for client in measured.plan.clients if client.kind == "t"}
-    offsets_ns = {
-        clock["writer"]: clock["offset_ns"]
-        for clock in measured.clocks
-        if clock["writer"] in t_writers
-    }
-    within = count_window(log, measured.run, files, offsets_ns, measured.window_ns)
-    should = within.sent * measured.scenario.sp_ratio
     answers = [(w, a) for w, a in measured.answers.items() if w in t_writers]
     fans = fan_out(measured.plan, "t")
     return evidence.Counts(
@@ -172,7 +168,7 @@ def _counts(log: Path, measured: Measured, files: Sequence[LoggedFile]) -> evide
         expected=sum(_expected(writer, answer, fans) for writer, answer in answers),
         received=sum(item(answer, "received", int, writer) for writer, answer in answers),
         held=measured.most_held,
-        limit_ratio=within.received / should if should else None,
+        limit_ratio=summary.limit_ratio,
     )
 
 
@@ -235,4 +231,6 @@ def _row(measured: Measured, files: Sequence[LoggedFile]) -> dict[str, Any]:
             for writer, answer in measured.answers.items()
             for stray in item(answer, "strays", list, writer)
         ],
+        "limited_by": "",
+        "notes": [],
     }

@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from isthmus.errors import LimitError
+from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = ["GRID", "Found", "LimitSearch", "Outcome", "SearchOptions", "Times", "Trial"]
 
 GRID: Final = 20
 """Parts that step 3 divides the segment into."""
 
-DEFINITION_1: Final = 0.99
 NARROW: Final = 0.97
 """A ratio from here up to that of Definition 1 is a narrow failure."""
 SHOWN: Final = 0.95
@@ -132,7 +132,7 @@ class Outcome:
     @property
     def is_narrow(self) -> bool:
         """Over the limit by so little that a moment's disturbance of the machine may be why."""
-        return self.kept_pace and NARROW <= self.ratio < DEFINITION_1
+        return self.kept_pace and NARROW <= self.ratio < UNDER_LIMIT
 
     @property
     def satisfies(self) -> bool:
@@ -307,7 +307,7 @@ class LimitSearch:
         """Where the limit should be, by a measurement over it."""
         interval_ns = self._point(index)
         ratio = max(0.1, self._failing(interval_ns)[-1].ratio)
-        enough_ns = interval_ns * 0.99 / ratio
+        enough_ns = interval_ns * UNDER_LIMIT / ratio
         while self._point(index) < enough_ns:
             index += 1
         return index

@@ -19,7 +19,7 @@ from isthmus.bench.coordinator.run_record import RunRecord
 from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
-from isthmus.pipeline.count.direct import RunSummary, summarize
+from isthmus.pipeline.count.direct import RunSummary
 from isthmus.pipeline.log.schema import file_path
 
 __all__ = ["PILE_UP", "Measuring", "Session", "measuring", "piles_up"]
@@ -91,7 +91,7 @@ class Measuring:
             run, interval_ns=trial.interval_ns, duration_s=times.duration_s, trim_s=times.trim_s
         )
         self.lost_clients = record.lost_clients > 0
-        summary = summarize(self.log, run)
+        summary = record.summary
         notes = [*summary.notes]
         if summary.limit_ratio is None:
             notes.append("nothing was sent within the window, so Definition 1 says nothing")
@@ -106,7 +106,7 @@ class Measuring:
             egress=summary.egress,
             loss_rate=summary.loss_rate or 0.0,
             kept_pace=record.kept_pace,
-            limited_by=record.limited_by,
+            limited_by=summary.limited_by,
             notes=tuple(notes),
         )
         return outcome, record.leftovers > 0

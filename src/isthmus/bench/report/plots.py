@@ -23,6 +23,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from isthmus.pipeline.count.tables import UNDER_LIMIT
+
 __all__ = [
     "COLORS",
     "Bar",
@@ -159,7 +161,7 @@ def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
     with _style():
         figure, axes = _multiples(len(searches), height_in=1.75)
         for ax, (name, points) in zip(axes, searches.items(), strict=True):
-            ax.axhline(0.99, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
+            ax.axhline(UNDER_LIMIT, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
             for under, marker, face, edge in (
                 (True, "o", COLORS["sf"], COLORS["sf"]),
                 (False, "X", "none", COLORS["failed"]),

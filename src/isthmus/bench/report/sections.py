@@ -13,6 +13,7 @@ from isthmus.bench.limit.file import Measurement
 from isthmus.bench.report import plots
 from isthmus.bench.report.page import Section, figure, folded, page, paragraph, table
 from isthmus.bench.report.results import IndexTables, Result, rows_of_run
+from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = [
     "bottleneck_section",
@@ -238,8 +239,8 @@ def search_section(searches: Searches) -> Section | None:
         return None
     drawn = plots.search_points(searches)
     caption = (
-        "Dots are under the limit, crosses are not. Dashed: the 0.99 of Definition 1. A cross "
-        "above it did not count for another reason: publishers were held back, or messages "
+        f"Dots are under the limit, crosses are not. Dashed: the {UNDER_LIMIT} of Definition 1. A "
+        "cross above it did not count for another reason: publishers were held back, or messages "
         "piled up."
     )
     return Section("The search", figure(plots.svg(drawn, "measurements of the search"), caption))

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from isthmus.bench.watch.evidence import Evidence, Flow
+from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = ["LimitedBy", "Verdict", "judge"]
 
@@ -44,8 +45,6 @@ LimitedBy = Literal[
     "nothing", "brokers", "load tool", "machine", "network", "interface", "subscribers"
 ]
 
-UNDER_LIMIT: Final = 0.99
-"""Definition 1's; the same part of what was offered must have been sent."""
 LOAD_CPU: Final = 0.9
 STALLED: Final = 0.05
 LATE_SHARE: Final = 0.1

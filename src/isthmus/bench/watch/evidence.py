@@ -6,12 +6,13 @@ watch's samples within the window.  What nobody could see is None or missing, ne
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from isthmus.bench.watch.watch import MACHINE, WatchedTables
+from isthmus.pipeline.count.samples import usage
 
 __all__ = ["Counts", "Evidence", "Flow", "LoadUse", "ServerUse", "gather"]
 
@@ -49,9 +50,9 @@ class LoadUse:
 class ServerUse:
     """One server's processes within the window."""
 
-    cpu_cores: Mapping[str, float]
+    cpu_cores: dict[str, float]
     """By process: broker, node."""
-    waited: Mapping[str, float] = field(default_factory=dict)
+    waited: dict[str, float] = field(default_factory=dict)
     """By process that has a CPU quota: seconds of each second that this kept it waiting, summed
     over its threads that would have run."""
 
@@ -95,8 +96,7 @@ class Evidence:
 
 def gather(
     tables: WatchedTables | None,
-    window_start_ns: int,
-    window_end_ns: int,
+    window_ns: tuple[int, int],
     *,
     duration_s: float,
     counts: Counts,
@@ -111,7 +111,7 @@ def gather(
     `subscribers` names the clients that subscribe.
     """
     tables = tables or WatchedTables(notes=("nobody watched the servers",))
-    machine, servers = _usage(tables.resources, window_start_ns, window_end_ns)
+    machine, servers = _usage(tables.resources, window_ns)
     subscribing = set(subscribers)
     clients = list(tcp)
     return Evidence(
@@ -159,29 +159,20 @@ def _flow(client: str, grown: Mapping[str, Any], duration_s: float) -> Flow:
     )
 
 
-def _usage(resources: Any, start_ns: int, end_ns: int) -> tuple[float | None, dict[str, ServerUse]]:
+def _usage(resources: Any, window_ns: tuple[int, int]) -> tuple[float | None, dict[str, ServerUse]]:
     """Cores that the machine used, None where nobody looked, and each server's use."""
-    samples: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in resources.to_pylist():
-        samples[row["node"], row["process"]].append(row)
     machine: float | None = None
-    cpu_cores: dict[str, dict[str, float]] = defaultdict(dict)
-    waited: dict[str, dict[str, float]] = defaultdict(dict)
-    for (node, process), rows in samples.items():
-        within = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
-        # A window too short for two samples is judged by the whole run.
-        first, *_, last = within if len(within) > 1 else [rows[0], *rows]
-        elapsed_ns = last["t_ns"] - first["t_ns"]
-        if elapsed_ns <= 0:
-            continue
-        cores = max(0, last["cpu_ns"] - first["cpu_ns"]) / elapsed_ns
-        if node:
-            cpu_cores[node][process] = cores
-            if last["throttled_ns"] is not None and first["throttled_ns"] is not None:
-                waited_ns = last["throttled_ns"] - first["throttled_ns"]
-                waited[node][process] = waited_ns / elapsed_ns
+    servers: dict[str, ServerUse] = {}
+    # A window too short for two samples is judged by the whole run.
+    whole = usage(resources, (0, sys.maxsize))
+    for within, all_of_it in zip(usage(resources, window_ns), whole, strict=True):
+        row = all_of_it if within["cpu_cores"] is None else within
+        node, process, cores = row["node"], row["process"], row["cpu_cores"]
+        if node and cores is not None:
+            use = servers.setdefault(node, ServerUse({}, {}))
+            use.cpu_cores[process] = cores
+            if row["throttled_share"] is not None:
+                use.waited[process] = row["throttled_share"]
         elif process == MACHINE:
             machine = cores
-    return machine, {
-        node: ServerUse(by_process, waited[node]) for node, by_process in cpu_cores.items()
-    }
+    return machine, servers

@@ -1,8 +1,8 @@
 """The same indexes without Spark, in this process: for one run, between two measurements.
 
-The limit search asks after every measurement whether it was under the limit; a Spark session would
-take longer to start than the measurement.  What Spark's tasks do is done here one file after the
-other, so the result is the same number for number.
+After every measurement the load tool must know whether it was under the limit; a Spark session
+would take longer to start than the measurement.  What Spark's tasks do is done here one file after
+the other, so the result is the same number for number.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ class RunSummary:
     notes: tuple[str, ...]
 
 
-def summarize(log: Path, run: str) -> RunSummary:
-    """The summary of `run`; raises `LogError` where the log cannot be trusted."""
-    read = read_run(log, run)
+def summarize(log: Path, run: str | Run) -> RunSummary:
+    """The summary of `run`; raises `LogError` where the log cannot be trusted.
+
+    One that is given as a `Run` need not have its row in the log yet.
+    """
+    read = read_run(log, run) if isinstance(run, str) else run
     row = summary_row(read, _count(log, read, ("publishes", "deliveries")))
     return RunSummary(**{**row, "labels": dict(row["labels"]), "notes": tuple(row["notes"])})
 

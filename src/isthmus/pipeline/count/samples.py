@@ -18,38 +18,50 @@ import pyarrow as pa
 from isthmus.pipeline.count.partials import Partial
 from isthmus.pipeline.log.reading import Run
 
-__all__ = ["TRAFFIC_COUNTERS", "sample_partials"]
+__all__ = ["TRAFFIC_COUNTERS", "sample_partials", "usage"]
 
 TRAFFIC_COUNTERS: Final = ("messages_out", "messages_in", "bytes_out", "bytes_in")
 
 
 def sample_partials(run: Run, table: str, writer: str, rows: pa.Table) -> Iterator[Partial]:
     """One row of `usage` per process, or of `traffic` per connection, that `writer` sampled."""
-    what, keys = (
-        ("usage", ("node", "process"))
-        if table == "resources"
-        else ("traffic", ("node", "peer", "kind"))
-    )
+    what, found = ("usage", usage) if table == "resources" else ("traffic", _all_traffic)
+    window_ns = (run.window_start_ns, run.window_end_ns)
+    for row in found(rows, window_ns, run.offsets_ns[writer]):
+        data = json.dumps({"run": run.run, "writer": writer, **row}).encode()
+        yield Partial(run.run, what, data=data)
+
+
+def usage(rows: pa.Table, window_ns: tuple[int, int], offset_ns: int = 0) -> list[dict[str, Any]]:
+    """What each process of `resources` used within the window; None where too little was seen."""
+    grouped = _by_name(rows, ("node", "process"))
+    return [name | _usage(_in_window(part, window_ns, offset_ns)) for name, part in grouped]
+
+
+def _all_traffic(
+    rows: pa.Table, window_ns: tuple[int, int], offset_ns: int
+) -> list[dict[str, Any]]:
+    grouped = _by_name(rows, ("node", "peer", "kind"))
+    return [name | _traffic(_in_window(part, window_ns, offset_ns)) for name, part in grouped]
+
+
+def _by_name(rows: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     grouped: dict[tuple[str, ...], list[int]] = {}
     names = zip(*(rows.column(key).to_pylist() for key in keys), strict=True)
     for index, name in enumerate(names):
         grouped.setdefault(name, []).append(index)
     for name, indexes in grouped.items():
-        samples = _in_window(run, rows.take(indexes), run.offsets_ns[writer])
-        values = _usage(samples) if what == "usage" else _traffic(samples)
-        row = {"run": run.run, "writer": writer, **dict(zip(keys, name, strict=True)), **values}
-        yield Partial(run.run, what, data=json.dumps(row).encode())
+        yield dict(zip(keys, name, strict=True)), rows.take(indexes)
 
 
-def _in_window(run: Run, rows: pa.Table, offset_ns: int) -> dict[str, list[Any]]:
+def _in_window(rows: pa.Table, window_ns: tuple[int, int], offset_ns: int) -> dict[str, list[Any]]:
     """The samples that count, in the order of time, on the coordinator's clock."""
+    start_ns, end_ns = window_ns
     samples: dict[str, list[Any]] = rows.to_pydict()
     times_ns = [time_ns + offset_ns for time_ns in samples["t_ns"]]
     order = sorted(range(len(times_ns)), key=times_ns.__getitem__)
-    before = [index for index in order if times_ns[index] <= run.window_start_ns]
-    inside = [
-        index for index in order if run.window_start_ns < times_ns[index] <= run.window_end_ns
-    ]
+    before = [index for index in order if times_ns[index] <= start_ns]
+    inside = [index for index in order if start_ns < times_ns[index] <= end_ns]
     chosen = before[-1:] + inside
     samples["t_ns"] = times_ns
     return {name: [values[index] for index in chosen] for name, values in samples.items()}

@@ -24,7 +24,7 @@ from isthmus.pipeline.log.schema import TABLES
 
 __all__ = ["INDEXES", "UNDER_LIMIT", "index_tables", "summary_row"]
 
-UNDER_LIMIT: Final = (99, 100)
+UNDER_LIMIT: Final = 0.99
 """Definition 1: from this ratio on the performance is under the limit."""
 
 Row = dict[str, Any]
@@ -134,7 +134,7 @@ class _Counts:
         egress = self.of("received")
         publishers, pairs = self._sp_ratio()
         due = ingress * pairs  # sp-ratio is pairs / publishers
-        least, of = UNDER_LIMIT
+        ratio = egress * publishers / due if due else None
         latency = self._latency("l", [sub for sub in self.subscribers if sub.kind == "l"])
         return {
             "run": run.run,
@@ -145,8 +145,8 @@ class _Counts:
             "ingress": ingress * 10**9 / window_ns,
             "egress": egress * 10**9 / window_ns,
             "sp_ratio": pairs / publishers if publishers else 0.0,
-            "limit_ratio": egress * publishers / due if due else None,
-            "under_limit": bool(due) and egress * publishers * of >= due * least,
+            "limit_ratio": ratio,
+            "under_limit": ratio is not None and ratio >= UNDER_LIMIT,
             **self._losses([sub for sub in self.subscribers if sub.kind == "t"]),
             **{f"latency_{name}": value for name, value in latency.items()},
             "limited_by": run.limited_by,

@@ -44,6 +44,7 @@ __all__ = [
     "open_file",
     "parquet_options",
     "read_run",
+    "run_of_row",
     "write_table",
 ]
 
@@ -163,6 +164,11 @@ def read_run(log: Path, run: str) -> Run:
     for name, value in row.items():
         if isinstance(value, list) and _has_holes(value):
             raise LogError(path, f"column {name} has empty values in its list; it may not")
+    return run_of_row(log, path, row)
+
+
+def run_of_row(log: Path, path: Path, row: Mapping[str, Any]) -> Run:
+    """The run whose row in `runs` is, or will be, `row` in the file `path`; checked like that."""
     read = _from_row(row)
     _check_run(path, read)
     _check_folders(log, read)
@@ -216,7 +222,7 @@ def parquet_options(table: Table) -> dict[str, Any]:
 
 
 def write_table(
-    log: Path, table: Table, run: str, writer: str, rows: Iterable[Mapping[str, Any]]
+    log: Path, table: Table, run: str, writer: str, rows: pa.Table | Iterable[Mapping[str, Any]]
 ) -> int:
     """Write a small table whole; the number of its rows.  The file is there complete or not at all.
 
@@ -227,7 +233,11 @@ def write_table(
             raise LogError(
                 log, f"{what} {name!r}: use letters, digits, '.', '_' and '-', no '.' first"
             )
-    data = pa.Table.from_pylist(list(rows), schema=with_footer(table, run, writer))
+    schema = with_footer(table, run, writer)
+    if isinstance(rows, pa.Table):
+        data = rows.cast(schema)
+    else:
+        data = pa.Table.from_pylist(list(rows), schema=schema)
     path = file_path(log, table, run, writer)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from isthmus.bench.coordinator.run_files import COORDINATOR
-from isthmus.bench.limit import trial as limit_trial
 from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
@@ -27,30 +26,25 @@ SUMMARY: dict[str, Any] = {
     "loss_rate": 0.005,
     "window_s": 60.0,
     "latency_mean_us": 900.0,
+    "limited_by": "nothing",
     "notes": ["seen"],
 }
 
 
 class Session:
-    def __init__(self, **record: Any) -> None:
+    def __init__(self, summary: dict[str, Any] | None = None, **record: Any) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.record = {
-            "kept_pace": True,
-            "limited_by": "nothing",
-            "leftovers": 0,
-            "lost_clients": 0,
-        } | record
+        self.summary = SUMMARY if summary is None else summary
+        self.record = {"kept_pace": True, "leftovers": 0, "lost_clients": 0} | record
 
     def measure(self, run: str, **times: Any) -> Any:
         self.asked.append((run, times))
-        return SimpleNamespace(run=run, **self.record)
+        return SimpleNamespace(summary=SimpleNamespace(**self.summary), **self.record)
 
 
 @pytest.fixture
-def summary(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    values = dict(SUMMARY)
-    monkeypatch.setattr(limit_trial, "summarize", lambda log, run: SimpleNamespace(**values))
-    return values
+def summary() -> dict[str, Any]:
+    return dict(SUMMARY)
 
 
 def trial(number: int = 7, *, coarse: bool = False) -> Trial:
@@ -58,7 +52,7 @@ def trial(number: int = 7, *, coarse: bool = False) -> Trial:
 
 
 def test_a_coarse_and_a_full_measurement(tmp_path: Path, summary: dict[str, Any]) -> None:
-    session = Session(limited_by="brokers")
+    session = Session(summary | {"limited_by": "brokers"})
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
     assert measure(trial()) == Outcome(
         "limit-007-3200000ns", True, 0.995, 100.0, 995.0, 0.005, True, "brokers", ("seen",)
@@ -72,19 +66,19 @@ def test_a_coarse_and_a_full_measurement(tmp_path: Path, summary: dict[str, Any]
 
 
 def test_publishers_that_fell_behind(tmp_path: Path, summary: dict[str, Any]) -> None:
-    measure = measuring(Session(kept_pace=False), tmp_path, SCENARIO, OPTIONS, prefix="x")
+    measure = measuring(Session(summary, kept_pace=False), tmp_path, SCENARIO, OPTIONS, prefix="x")
     assert not measure(trial()).satisfies
 
 
 def test_a_window_in_which_nothing_was_sent(tmp_path: Path, summary: dict[str, Any]) -> None:
     summary |= {"limit_ratio": None, "under_limit": False, "loss_rate": None, "notes": ()}
-    outcome = measuring(Session(), tmp_path, SCENARIO, OPTIONS, prefix="x")(trial())
+    outcome = measuring(Session(summary), tmp_path, SCENARIO, OPTIONS, prefix="x")(trial())
     assert (outcome.satisfies, outcome.ratio, outcome.loss_rate) == (False, 0.0, 0.0)
     assert "nothing was sent within the window" in outcome.notes[0]
 
 
 def test_what_a_killed_search_left_in_the_log(tmp_path: Path, summary: dict[str, Any]) -> None:
-    session = Session()
+    session = Session(summary)
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
     for table in TABLES:
         file = file_path(tmp_path, table, "limit-007-3200000ns", "w0")
@@ -108,7 +102,7 @@ def test_what_a_killed_search_left_in_the_log(tmp_path: Path, summary: dict[str,
 def test_what_an_earlier_run_disturbed_is_measured_again_if_it_fails(
     tmp_path: Path, summary: dict[str, Any]
 ) -> None:
-    session = Session()
+    session = Session(summary)
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="x")
     summary["under_limit"] = False
     assert measure(trial(1)).notes == ("seen",)
@@ -123,7 +117,7 @@ def test_what_an_earlier_run_disturbed_is_measured_again_if_it_fails(
 
 
 def test_what_piles_up_on_links_is_over_the_limit(tmp_path: Path, summary: dict[str, Any]) -> None:
-    measure = measuring(Session(), tmp_path, SCENARIO, OPTIONS, prefix="x")
+    measure = measuring(Session(summary), tmp_path, SCENARIO, OPTIONS, prefix="x")
     summary["latency_mean_us"] = 6.1e6
     outcome = measure(trial())
     assert not outcome.under_limit
@@ -135,7 +129,7 @@ def test_what_piles_up_on_links_is_over_the_limit(tmp_path: Path, summary: dict[
 def test_a_session_that_lost_clients_is_not_measured_with_again(
     tmp_path: Path, summary: dict[str, Any]
 ) -> None:
-    session = Session(leftovers=3, lost_clients=1)
+    session = Session(summary, leftovers=3, lost_clients=1)
     summary["under_limit"] = False
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="x")
     assert not measure.lost_clients

@@ -28,7 +28,7 @@ def gathered(
 ) -> Evidence:
     said = {"headroom": {}, "tcp": [], "subscribers": []} | said
     start_s, end_s = window
-    return gather(tables, start_s * S, end_s * S, duration_s=10.0, counts=COUNTS, **said)
+    return gather(tables, (start_s * S, end_s * S), duration_s=10.0, counts=COUNTS, **said)
 
 
 def entry(peer: str, **changed: int | None) -> dict[str, Any]:
