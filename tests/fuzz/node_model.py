@@ -112,7 +112,7 @@ class ModelClient:
         """What waits, in the pieces in which it came."""
         self.deaf = False
         """What it sent last is no frame: whatever follows is not looked at."""
-        self.max_bytes = LIMITS["packet_bytes"]
+        self.max_bytes = LIMITS.packet_bytes
         self.alias_maximum = 0
         self.aliases: dict[int, str] = {}
         self.withheld = 0
@@ -217,7 +217,7 @@ class Model:
                 self._end(client)
                 return
             length = header(data, pos)
-            limit = LIMITS["connect_bytes"] if first else client.max_bytes
+            limit = LIMITS.connect_bytes if first else client.max_bytes
             if length < 0 or length > limit:
                 self.packets += 1
                 self._no_frame(client)
@@ -306,7 +306,7 @@ class Model:
             self._to_fabric(client, publish, topic)
         elif publish.qos:
             waiting = sum(len(each) for each, _, _ in client.doubtful.values())
-            if waiting + len(frame) <= LIMITS["packet_bytes"]:
+            if waiting + len(frame) <= LIMITS.packet_bytes:
                 client.doubtful[publish.packet_id] = frame, publish, topic
 
     def _answered(self, client: ModelClient, answer: PubAck | PubRec) -> None:

@@ -1,34 +1,27 @@
 """A node's relay without sockets: real sessions and a real exchange on wires in memory.
 
-`Rig` has the production `Node`, `ClientSession`, `BrokerSession` and `Exchange`.  In memory are the
-wires to clients and broker, the event loop (the simulator's virtual clock, driven by hand) and the
+`Rig` has the production `Relay`, `ClientSession`, `BrokerSession` and `Exchange`.  In memory are
+the wires to clients and broker, the host (the simulator's virtual clock, driven by hand) and the
 far neighbor, which wants everything and notes what it is sent.  An *operation* is one thing that
 the outside does: ``(kind, client, bytes)``, see `KINDS`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Final, cast
 
-from isthmus.config.files import NodeConfig
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.counters import Counters
+from isthmus.exchange.client.limits import ClientLimits
+from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message, from_link
-from isthmus.node import client_input, relay, turns
-from isthmus.node.pacing import Pacer
-from isthmus.node.relay import ClientSession
-from isthmus.node.runtime import Node
-from isthmus.node.session import Session
-from isthmus.node.turns import SLICE_S, Turns
-from isthmus.node.upstream import Upstream
-from isthmus.sim.engine import Engine, Timer
+from isthmus.exchange.turns import SLICE_S, Turns
 from isthmus.sim.fabric import SimFabric
+from support.hosts import HandHost, MemoryWire
 
 __all__ = ["KINDS", "LIMITS", "Operation", "Rig", "Sent"]
 
@@ -46,137 +39,12 @@ KINDS: Final = {
     "slow": "every slice of time is over at once",
     "quick": "none is",
 }
-LIMITS: Final = {"packet_bytes": 4096, "connect_bytes": 2048, "rest_s": 0.0}
+LIMITS: Final = ClientLimits(packet_bytes=4096, connect_bytes=2048)
 SETTLED_S: Final = 12.0
 """Longer than anybody waits for a client or a broker."""
 
 Sent = tuple[int, bool, bytes, bytes, bytes]
 """QoS, RETAIN, topic, payload and properties of a message on its way to the far neighbor."""
-
-
-class Wire:
-    """What a session has for a transport."""
-
-    def __init__(self, rig: Rig, protocol: Session, number: int) -> None:
-        self._rig = rig
-        self._protocol = protocol
-        self._number = number
-        self._paused = False
-        self._waiting: deque[bytes] = deque()
-        self.written = bytearray()
-        self.closing = False
-
-    def write(self, data: bytes) -> None:
-        if not self.closing:
-            self.written += data
-
-    def close(self) -> None:
-        if not self.closing:
-            self.closing = True
-            self._rig.loop.call_soon(self._protocol.connection_lost, None)
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        self._paused = True
-
-    def resume_reading(self) -> None:
-        self._paused = False
-        self._rig.loop.call_soon(self._read)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return ("127.0.0.1", self._number) if name == "peername" else default
-
-    def feed(self, data: bytes) -> None:
-        """The other end sends `data`; nothing is the end of the stream."""
-        self._waiting.append(data)
-        self._read()
-
-    def _read(self) -> None:
-        while self._waiting and not self._paused and not self.closing:
-            if data := self._waiting.popleft():
-                self._protocol.data_received(data)
-            else:
-                self.close()
-
-
-class Loop:
-    """As much of an event loop as the node's sessions use."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.tasks: list[Task] = []
-
-    def time(self) -> float:
-        return self._engine.now_s
-
-    def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
-        return self.call_later(0.0, callback, *args)
-
-    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
-        def call() -> None:
-            callback(*args)
-
-        return self._engine.call_later(delay_s, call)
-
-    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
-        task = Task(coroutine)
-        task.step()
-        return task
-
-
-class Task:
-    """A coroutine that waits for `Upstreams.connect` only."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._coroutine = coroutine
-        self._done: list[Callable[[Task], object]] = []
-
-    def add_done_callback(self, callback: Callable[[Task], object]) -> None:
-        self._done.append(callback)
-
-    def step(self, error: OSError | None = None) -> None:
-        try:
-            if error is None:
-                waits_for = self._coroutine.send(None)
-            else:
-                waits_for = self._coroutine.throw(error)
-        except StopIteration:
-            for callback in self._done:
-                callback(self)
-        else:
-            cast(Opening, waits_for).task = self
-
-
-class Opening:
-    """A connection to the broker that is being made."""
-
-    def __init__(self, factory: Callable[[], Session]) -> None:
-        self.factory = factory
-        self.task: Task | None = None
-
-    def __await__(self) -> Generator[Opening, None, None]:
-        yield self
-
-
-class Upstreams:
-    """The way to the broker; the rig says when it is open."""
-
-    def __init__(self) -> None:
-        self.opening: Opening | None = None
-
-    async def connect(self, factory: Callable[[], Session]) -> None:
-        self.opening = Opening(factory)
-        await self.opening
 
 
 class FarNeighbor:
@@ -224,20 +92,6 @@ class SliceClock:
             self._now_s += SLICE_S * 2
         return self._now_s
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Put it in the place of the real one, and keep the node from logging."""
-        modules: tuple[Any, ...] = (client_input, relay, turns)
-        logging.disable(logging.CRITICAL)
-        for module in modules:
-            module.perf_counter = self
-        try:
-            yield
-        finally:
-            for module in modules:
-                module.perf_counter = time.perf_counter
-            logging.disable(logging.NOTSET)
-
 
 class Rig:
     """One node, its clients by number, the broker and the far neighbor."""
@@ -250,35 +104,26 @@ class Rig:
         far.client("everything").subscribe("#")
         fabric.settle()
         self.engine = fabric.engine
-        self.loop = Loop(self.engine)
+        self.host = HandHost(self.engine)
+        self.host.clock = self.clock
         self.exchange = near.exchange
         link = self.exchange.links.links["far"]
         self.far = FarNeighbor(link)
         self.exchange.traffic.by_session[link.info] = cast(Link, self.far)
-        self.node = self._node()
-        self.sessions: dict[int, ClientSession] = {}
-        self.clients: dict[int, Wire] = {}
-        self.brokers: dict[int, Wire] = {}
-        self._opening: dict[int, Opening] = {}
-        self._numbers = 0
-
-    def _node(self) -> Node:
-        config = NodeConfig.model_validate(
-            {
-                "node": {"id": "near"},
-                "broker": {"url": "mqtt://127.0.0.1:1"},
-                "limits": LIMITS,
-            }
+        self.relay = Relay(
+            self.host,
+            self.exchange,
+            LIMITS,
+            counters=Counters(),
+            pacer=Unpaced(),
+            turns=Turns(self.host),
+            own_client_ids="isthmus-near-",
         )
-        node = Node(config)
-        node.loop = cast(asyncio.AbstractEventLoop, self.loop)
-        node.pacer = Pacer(node.loop, node.counters, 0.0)
-        node.turns = Turns(node.loop)
-        node.upstream = cast(Upstream, Upstreams())
-        node.exchange = self.exchange
-        node.exchange.client_routes.max_levels = node.limits.topic_levels
-        node.status_name = "running"
-        return node
+        self.sessions: dict[int, ClientSession] = {}
+        self.clients: dict[int, MemoryWire] = {}
+        self.brokers: dict[int, MemoryWire] = {}
+        self._opening: dict[int, tuple[Session, Callable[[str], None]]] = {}
+        self._numbers = 0
 
     # ---- what happens to it --------------------------------------------------------------
 
@@ -295,9 +140,8 @@ class Rig:
             case "broker-up" if client in self._opening:
                 self._broker_up(client)
             case "broker-fails" if client in self._opening:
-                task = self._opening.pop(client).task
-                assert task is not None
-                task.step(OSError("refused by the rig"))
+                _, failed = self._opening.pop(client)
+                failed("refused by the rig")
             case "broker-data" if client in self.brokers:
                 self.brokers[client].feed(data)
             case "broker-close" if client in self.brokers:
@@ -312,26 +156,22 @@ class Rig:
                 for release in waiters:
                     release()
         self.drain()
-        upstreams = cast(Upstreams, self.node.upstream)
-        if upstreams.opening is not None:
-            self._opening[client] = upstreams.opening
-            upstreams.opening = None
+        if self.host.opening:
+            self._opening[client] = self.host.opening.popleft()
+        self.host.logged.clear()
 
     def _open(self, client: int) -> None:
-        session = ClientSession(self.node, "mqtt")
+        session = ClientSession(self.relay, "mqtt")
         self._numbers += 1
-        wire = Wire(self, session, self._numbers)
+        wire = MemoryWire(self.host, session, self._numbers)
         self.sessions[client], self.clients[client] = session, wire
-        session.connection_made(cast(asyncio.BaseTransport, wire))
+        session.connection_made(wire)
 
     def _broker_up(self, client: int) -> None:
-        opening = self._opening.pop(client)
-        protocol = opening.factory()
+        session, _ = self._opening.pop(client)
         self._numbers += 1
-        self.brokers[client] = wire = Wire(self, protocol, self._numbers)
-        protocol.connection_made(cast(asyncio.BaseTransport, wire))
-        assert opening.task is not None
-        opening.task.step()
+        self.brokers[client] = wire = MemoryWire(self.host, session, self._numbers)
+        session.connection_made(wire)
 
     def drain(self) -> None:
         """Everything that is due now."""
@@ -360,10 +200,10 @@ class Rig:
         assert isinstance(exchange.algorithm, SubscriptionFlooding)
         wills = exchange.clients.wills.status()
         held = {
-            "sessions": len(self.node._clients),
-            "pending bytes": self.node.pending.total,
-            "opening": len(self.node._opening),
-            "waiting for a turn": len(self.node.turns),
+            "sessions": len(self.relay.clients),
+            "pending bytes": self.relay.pending.total,
+            "opening": len(self._opening),
+            "waiting for a turn": len(self.relay.turns),
             "clients of the exchange": len(exchange.clients),
             "interest": list(exchange.algorithm.local_filters),
             "unreleased": len(exchange.clients._unreleased),

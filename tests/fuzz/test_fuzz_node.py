@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from fuzz.fuzz_node import Report, fuzz, run_episode
+from isthmus.exchange.client.broker_session import BrokerSession
+from isthmus.exchange.client.checks import TopicAliases
+from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.relay import Relay
 from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.mqtt.packets import ConnAck, Connect
-from isthmus.node.broker_session import BrokerSession
-from isthmus.node.client_checks import TopicAliases
-from isthmus.node.relay import ClientSession
-from isthmus.node.runtime import Node
 
 
 def check(packets: int, seed: int) -> Report:
@@ -73,7 +73,7 @@ def careless(self: TopicAliases, alias: int, topic: bytes) -> bytes:
     return topic or self._topics[alias]
 
 
-def kept(self: Node, client: ClientSession) -> None:
+def kept(self: Relay, client: ClientSession) -> None:
     """Forgets that a client is gone."""
 
 
@@ -85,7 +85,7 @@ def kept(self: Node, client: ClientSession) -> None:
         (BrokerSession, "_settle", let_in, "got|to the fabric"),
         (ClientSession, "_forward", forwarded, "the broker got"),
         (TopicAliases, "topic", careless, "KeyError|should"),
-        (Node, "client_gone", kept, "the node holds"),
+        (Relay, "client_gone", kept, "the node holds"),
     ],
 )
 def test_a_wrong_node_is_found(

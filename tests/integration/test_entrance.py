@@ -11,10 +11,10 @@ import pytest
 
 from conftest import require_broker
 from isthmus.brokers import create
+from isthmus.exchange.client.entrance import SILENT_S
+from isthmus.exchange.client.relay import WAITING_ROOM
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.mqtt.reason_codes import ReasonCode
-from isthmus.node.entrance import SILENT_S
-from isthmus.node.runtime import WAITING_ROOM
 from support.certificates import Authority
 from support.nodes import NodeProcess, free_port
 from support.raw import RawClient

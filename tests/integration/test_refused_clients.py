@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.brokers.mosquitto import Mosquitto
+from isthmus.exchange.client.input import PASSING_FRAMES
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     Auth,
@@ -33,7 +34,6 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from isthmus.node.client_input import PASSING_FRAMES
 from support.fabrics import FabricClient, NodeFabric
 from support.nodes import NodeProcess
 from support.raw import RawClient

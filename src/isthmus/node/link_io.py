@@ -4,7 +4,7 @@ A connection to a link port that speaks TLS is a guest of `Links.room` from its 
 only when its handshake is over: who opens connections and never shakes hands makes room, too.
 
 What comes is given to the exchange `PIECE_BYTES` at a time and for one slice at a time
-(`isthmus.node.turns`), like clients' input: a read may hold thousands of messages.  Pieces that
+(`isthmus.exchange.turns`), like clients' input: a read may hold thousands of messages.  Pieces that
 take long, of retained messages for example, are followed by smaller ones.  While some of it waits
 nothing more is read, and the end of the connection is told after it.
 """
@@ -16,14 +16,14 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from isthmus.config.addresses import Address
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.node.session import Session, SessionStatus, peer_name
-from isthmus.node.turns import Turns
+from isthmus.exchange.session import Session, SessionStatus, Wire, peer_name
+from isthmus.exchange.turns import Turns
+from isthmus.node.sockets import as_protocol, probe_when_idle
 
 if TYPE_CHECKING:
     from isthmus.exchange.link.links import Links
@@ -54,7 +54,7 @@ class LinkChannel(Session):
     )
 
     def __init__(self, links: Links, turns: Turns, attach: Callable[[Channel], Connection]) -> None:
-        super().__init__(LINGER_S)
+        super().__init__(turns.host, LINGER_S)
         self._links = links
         self._turns = turns
         self._attach = attach
@@ -65,9 +65,9 @@ class LinkChannel(Session):
         self._connection: Connection | None = None
         self.peer = ""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, 1 << 20)
-        self.peer = peer_name(self.wire.get_extra_info("peername"))
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, 1 << 20)
+        self.peer = peer_name(wire.get_extra_info("peername"))
         self._connection = self._attach(self)
 
     def data_received(self, data: bytes) -> None:
@@ -85,14 +85,14 @@ class LinkChannel(Session):
         """Give the exchange what is unread, until the slice is over."""
         assert self._connection is not None
         unread, at = self._unread, 0
-        began_s = perf_counter()
+        began_s = self.host.clock()
         while at < len(unread) and (
             self.status is SessionStatus.ESTABLISHED or self._lost is not None
         ):
             size = self._piece_bytes
             self._links.received(self._connection, unread[at : at + size])
             at += size
-            now_s = perf_counter()
+            now_s = self.host.clock()
             if now_s - began_s > LONG_S:
                 self._piece_bytes = max(LEAST_PIECE_BYTES, size // 2)
             elif size < PIECE_BYTES:
@@ -162,7 +162,7 @@ class TlsDoor(asyncio.Protocol):
     async def _shake_hands(self, duplicate: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: LinkChannel(self._links, self._turns, self._links.accepted),
+                lambda: as_protocol(LinkChannel(self._links, self._turns, self._links.accepted)),
                 duplicate,
                 ssl=self._context,
                 ssl_handshake_timeout=self._links.settings.greeting_s,
@@ -193,13 +193,14 @@ async def dial(
     target = Address.parse(address)
     try:
         async with asyncio.timeout(DIAL_TIMEOUT_S):
-            await asyncio.get_running_loop().create_connection(
-                lambda: LinkChannel(links, turns, opened),
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: as_protocol(LinkChannel(links, turns, opened)),
                 target.host,
                 target.port,
                 ssl=context,
                 server_hostname=target.host if context is not None else None,
             )
+        probe_when_idle(transport.get_extra_info("socket"))
     except TimeoutError:
         failed(f"no answer within {DIAL_TIMEOUT_S:g} s")
     except OSError as error:

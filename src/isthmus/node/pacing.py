@@ -31,7 +31,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from isthmus.node.counters import Counters
+from isthmus.exchange.client.counters import Counters
 
 __all__ = ["Pacer", "RestOrNot"]
 

@@ -16,6 +16,7 @@ import signal
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -23,37 +24,28 @@ from isthmus import __version__
 from isthmus.config.addresses import Address
 from isthmus.config.files import NodeConfig, option_error
 from isthmus.cooperation.registry import load
-from isthmus.errors import ProtocolError
-from isthmus.exchange.broker.aversions import Aversions
+from isthmus.exchange.broker.own_sessions import own_client_id
+from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.counters import Counters
+from isthmus.exchange.client.limits import ClientLimits
+from isthmus.exchange.client.relay import WAITING_ROOM, Relay
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.link.links import Links, LinkSettings
+from isthmus.exchange.turns import Turns
 from isthmus.logs import configure, get_logger
-from isthmus.mqtt.packets import ConnAck
-from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.node.admin import AdminServer
-from isthmus.node.broker_session import BrokerSession
-from isthmus.node.client_checks import read_limits
 from isthmus.node.collector import keep_collections_short
-from isthmus.node.counters import Counters
-from isthmus.node.entrance import Entrance, Guest
-from isthmus.node.entrance import TlsDoor as ClientTlsDoor
 from isthmus.node.host import NodeHost
-from isthmus.node.injector import own_client_id
 from isthmus.node.link_io import LinkChannel, TlsDoor
 from isthmus.node.pacing import Pacer
-from isthmus.node.pending import Pending
-from isthmus.node.relay import ClientSession
-from isthmus.node.session import SessionStatus
 from isthmus.node.set_aside import SetAside
+from isthmus.node.sockets import as_protocol, probe_when_idle
 from isthmus.node.tls import client_context, link_contexts
-from isthmus.node.turns import Turns
+from isthmus.node.tls_door import TlsDoor as ClientTlsDoor
 from isthmus.node.upstream import Upstream
 from isthmus.node.watchdog import Watchdog
 
 __all__ = ["Node", "run"]
-
-WAITING_ROOM = 64
-"""Connections over the limit that are still told so in a CONNACK; further ones are just closed."""
 
 LISTEN_BACKLOG = 4096
 SPARE_FILES = 64
@@ -70,30 +62,16 @@ class Node:
         self.config = config
         self.limits = config.limits
         self.counters = Counters()
-        self.broker_level = 5
-        """What the node's own sessions speak with the broker; 4 once it is known to be older."""
         self.addresses: dict[str, tuple[str, int]] = {}
-        self.read_limits = read_limits(config.limits)
-        self.own_session_problem = ""
-        """Why the broker refuses the node's own sessions, which publish what comes over links."""
-        self.own_client_ids = own_client_id(config.node.id, "")
-        """What the client ids of the node's own sessions begin with; no client's may."""
         self.set_aside = SetAside(config.node.state_dir)
-        self.aversions = Aversions()
-        """What the broker closes on."""
         self.status_name = "stopped"
-        self._max_clients = config.limits.clients
-        self._clients: dict[ClientSession, None] = {}
-        self.pending = Pending(config.limits, self._clients)
-        self.entrance = Entrance()
-        self._opening: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._admin: AdminServer | None = None
         self._started_s = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.pacer: Pacer
         self.watchdog: Watchdog
-        self.turns: Turns
+        self.relay: Relay
         self.upstream: Upstream
         self.exchange: Exchange
         self._host: NodeHost
@@ -105,13 +83,11 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
         self.watchdog = Watchdog(self.loop, self.counters)
-        self.turns = Turns(self.loop)
         self.upstream = Upstream(self.config, self._broker_in_use)
         link_tls = link_contexts(self.config.link.tls)
         self._host = NodeHost(self, link_tls[1] if link_tls else None)
         self.exchange = self._make_exchange()
-        self.exchange.client_routes.max_levels = self.limits.topic_levels
-        self._max_clients = _clients_within_file_limit(self.limits.clients)
+        self.relay = self._make_relay()
         try:
             for _ in self.exchange.retention.loading():
                 await asyncio.sleep(0)  # as long as nobody is connected, nobody waits for it
@@ -157,28 +133,42 @@ class Node:
         except ValueError as error:
             raise option_error(error) from error
 
+    def _make_relay(self) -> Relay:
+        names = (each.name for each in fields(ClientLimits))
+        limits = ClientLimits(**{name: getattr(self.limits, name) for name in names})
+        return Relay(
+            self._host,
+            self.exchange,
+            replace(limits, clients=_clients_within_file_limit(limits.clients)),
+            counters=self.counters,
+            pacer=self.pacer,
+            turns=Turns(self._host),
+            own_client_ids=own_client_id(self.config.node.id, ""),
+        )
+
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
         listen = self.config.listen
-        plain = partial(ClientSession, self)
+        plain = partial(ClientSession, self.relay)
         context = client_context(self.config.tls) if listen.mqtts or listen.wss else None
         for name, address in (("mqtt", listen.mqtt), ("mqtts", listen.mqtts)):
             if address is not None:
-                await self._serve_clients(name, address, partial(plain, name), context)
+                factory = partial(_client, self.relay, name)
+                await self._serve_clients(name, address, factory, context)
         if listen.ws is not None or listen.wss is not None:
             from isthmus.node.websocket import WebSocketServerSide
 
             for name, address in (("ws", listen.ws), ("wss", listen.wss)):
                 if address is not None:
                     session = partial(plain, name)
-                    factory = partial(WebSocketServerSide, self, session)
-                    await self._serve_clients(name, address, factory, context)
+                    carrier = partial(WebSocketServerSide, self.relay, session)
+                    await self._serve_clients(name, address, carrier, context)
         if listen.link is not None:
             links = self.exchange.links
             accept: Callable[[], asyncio.Protocol]
             if link_tls is None:
-                accept = partial(LinkChannel, links, self.turns, links.accepted)
+                accept = partial(_link, links, self.relay.turns)
             else:
-                accept = partial(TlsDoor, links, self.turns, link_tls)
+                accept = partial(TlsDoor, links, self.relay.turns, link_tls)
             await self._serve("link", listen.link, accept)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)
@@ -194,7 +184,7 @@ class Node:
     ) -> None:
         if name in ("mqtts", "wss"):
             assert context is not None
-            factory = partial(ClientTlsDoor, self, context, factory)
+            factory = partial(ClientTlsDoor, self.relay, context, factory)
         await self._serve(name, address, factory)
 
     async def _serve(
@@ -207,6 +197,8 @@ class Node:
         except OSError as error:
             raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
         self._servers.append(server)
+        for listening in server.sockets:
+            probe_when_idle(listening)
         self.addresses[name] = server.sockets[0].getsockname()[:2]
 
     async def stop(self, drain_s: float | None = None) -> None:
@@ -214,10 +206,11 @@ class Node:
         if self.status_name != "running":
             return
         self.status_name = "stopping"
+        self.relay.open = False
         deadline = self.loop.time() + (self.limits.drain_s if drain_s is None else drain_s)
         for server in self._servers:
             server.close()
-        for client in list(self._clients):
+        for client in list(self.relay.clients):
             client.hold_reading()
         await self._answers_came(deadline)
         self.exchange.begin_stop()
@@ -225,14 +218,13 @@ class Node:
             await asyncio.sleep(0.01)
         if lost := self.exchange.unacknowledged():
             log.warning("stopping with messages that are not acknowledged", messages=lost)
-        for client in list(self._clients):
+        for client in list(self.relay.clients):
             client.shut_down()
-        while self._clients and self.loop.time() < deadline:  # noqa: ASYNC110 - with a deadline
+        while self.relay.clients and self.loop.time() < deadline:  # noqa: ASYNC110 - with a deadline
             await asyncio.sleep(0.01)
-        for client in list(self._clients):
+        for client in list(self.relay.clients):
             client.wire.abort()
-        for task in self._opening:
-            task.cancel()
+        self.upstream.close()
         self.exchange.stop()
         self._host.close()
         await asyncio.sleep(0)  # the goodbyes are written at the end of a turn
@@ -254,127 +246,17 @@ class Node:
     async def _answers_came(self, deadline: float) -> None:
         """Wait until nobody's input waits and the broker has sent nothing for `QUIET_S`."""
         before = -1
-        while self._clients and (self.turns or before != self.counters.broker_bytes):
+        while self.relay.clients and (self.relay.turns or before != self.counters.broker_bytes):
             before = self.counters.broker_bytes
             if self.loop.time() >= deadline:
                 return
             await asyncio.sleep(QUIET_S)
 
-    # ---- sessions ------------------------------------------------------------------------
-
-    def admit(self, client: ClientSession) -> bool:
-        """Count a new connection in; over the limit it is to be refused, or just dropped."""
-        if not self._has_room():
-            if not self._has_waiting_room():
-                self.count_refusal(client, "clients-limit", "waiting room full")
-                return False
-            client.refused = True
-        self._clients[client] = None
-        self.entrance.enter(client, self.loop.time(), handshake=False)
-        self.counters.clients_accepted += 1
-        return True
-
-    def knocked(self, guest: Guest) -> bool:
-        """A handshake begins, which counts as a client; whether there is room for it."""
-        if not self._has_room() and not self._has_waiting_room():
-            self.counters.refusals["clients-limit"] += 1
-            return False
-        self.entrance.enter(guest, self.loop.time(), handshake=True)
-        return True
-
-    def _has_room(self) -> bool:
-        if len(self._clients) + self.entrance.handshakes < self._max_clients:
-            return True
-        if self.entrance.make_room(self.loop.time()):
-            self.counters.refusals["made-room"] += 1
-            return True
-        return False
-
-    def _has_waiting_room(self) -> bool:
-        open_now = len(self._clients) + self.entrance.handshakes
-        return open_now < self._max_clients + WAITING_ROOM and self.status_name == "running"
-
-    def open_broker_session(self, client: ClientSession) -> None:
-        task = self.loop.create_task(self._open_broker_session(client))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
-
-    async def _open_broker_session(self, client: ClientSession) -> None:
-        broker = BrokerSession(self, client)
-        try:
-            await self.upstream.connect(lambda: broker)
-        except OSError as error:
-            self.counters.broker_connect_failures += 1
-            if client.status is SessionStatus.ESTABLISHED:
-                client.refuse(ReasonCode.SERVER_UNAVAILABLE, "broker-unavailable", str(error))
-            elif client.orphaned:
-                client.finish()
-            return
-        if client.status is SessionStatus.ESTABLISHED or client.orphaned:
-            client.broker_connected(broker)
-        else:
-            broker.close()
-
-    def client_accepted(self, client: ClientSession, connack: ConnAck) -> None:
-        """The broker's CONNACK took the client in."""
-        self.counters.clients_connected += 1
-        if log.enabled_for_debug():
-            log.debug(
-                "client connected",
-                client_id=client.connected.client_id if client.connected else "",
-                peer=client.peer,
-                protocol_level=client.protocol_level,
-                session_present=connack.session_present,
-            )
-
-    def client_gone(self, client: ClientSession) -> None:
-        self.entrance.leave(client)
-        if self._clients.pop(client, client) is None:
-            self.counters.clients_closed += 1
-            log.debug("client closed", peer=client.peer)
-
-    def count_refusal(self, client: ClientSession, cause: str, detail: str) -> None:
-        """The node ends a connection for `cause`; the log says which and why."""
-        self.counters.clients_refused += 1
-        self.counters.refusals[cause] += 1
-        connect = client.connected
-        log.warning(
-            "client refused",
-            cause=cause,
-            detail=detail,
-            peer=client.peer,
-            client_id=connect.client_id if connect is not None else None,
-        )
-
-    def broker_lost(self, client: ClientSession, exc: Exception | None) -> None:
-        """The broker closed a session whose client had not said DISCONNECT."""
-        self.counters.broker_sessions_lost += 1
-        log.info(
-            "broker closed the session",
-            client_id=client.connected.client_id if client.connected else None,
-            peer=client.peer,
-            cause=str(exc or "end of stream"),
-        )
-
-    def own_session_refused(self, cause: str) -> None:
-        """The broker refused a session of the node's own, or (without a cause) took it."""
-        if cause and cause != self.own_session_problem:
-            log.error(
-                "broker refuses the node's own session, so nothing from other nodes reaches it; "
-                "see [broker] username and password",
-                cause=cause,
-            )
-        self.own_session_problem = cause
-
-    def broker_misbehaved(self, client: ClientSession, error: ProtocolError) -> None:
-        """The broker sent bytes that are not MQTT; only this pair of sessions ends."""
-        self.counters.refusals["broker-protocol-error"] += 1
-        log.warning("broker sent bad bytes", peer=client.peer, detail=str(error))
-
     def _broker_in_use(self) -> bool:
         """Whether any session with the broker stands, so that it need not be probed."""
-        return any(client.paired is not None for client in self._clients) or any(
-            injector.connected for injector in self._host.injectors.values()
+        return (
+            any(client.paired is not None for client in self.relay.clients)
+            or self._host.own.standing > 0
         )
 
     # ---- neighbors ----------------------------------------------------------------------
@@ -395,17 +277,14 @@ class Node:
         return (
             self.status_name == "running"
             and self.broker_answers
-            and not self.own_session_problem
+            and not self._host.own.problem
             and not self.problems()
         )
 
     @property
     def broker_answers(self) -> bool:
         """As far as is known: that it takes connections, and what the own sessions ask it."""
-        return self.upstream.reachable and not self._broker_silent()
-
-    def _broker_silent(self) -> bool:
-        return any(injector.silent for injector in self._host.injectors.values())
+        return self.upstream.reachable and not self._host.own.silent
 
     def problems(self) -> list[str]:
         """Why clients should go to another node, beside what is wrong with the broker."""
@@ -415,15 +294,15 @@ class Node:
         return [problem for problem in found if problem]
 
     def _own_problem(self) -> str:
-        if self._broker_silent():
+        if self._host.own.silent:
             return "does not answer"
-        cause = self.own_session_problem
+        cause = self._host.own.problem
         return f"refuses the node's own session: {cause}" if cause else ""
 
     def status(self) -> dict[str, Any]:
         """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
-        clients = list(self._clients)
-        established = [c for c in clients if isinstance(c.paired, BrokerSession)]
+        clients = list(self.relay.clients)
+        established = [c for c in clients if c.paired is not None]
         return {
             "node": {
                 "id": self.config.node.id,
@@ -438,15 +317,15 @@ class Node:
                 "url": str(self.config.broker.url),
                 "reachable": self.broker_answers,
                 "problem": self.upstream.problem or self._own_problem(),
-                "own_session_refused": bool(self.own_session_problem),
-                "own_sessions": sum(i.connected for i in self._host.injectors.values()),
+                "own_session_refused": bool(self._host.own.problem),
+                "own_sessions": self._host.own.standing,
                 "set_aside": self.set_aside.listed(),
             },
             "sessions": {
                 "open": len(clients),
                 "established": len(established),
-                "limit": self._max_clients,
-                "pending_bytes": self.pending.total,
+                "limit": self.relay.max_clients,
+                "pending_bytes": self.relay.pending.total,
                 "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
             },
             "routes": {"topics": len(self.exchange.client_routes)},
@@ -460,6 +339,14 @@ class Node:
             "counters": self.counters.totals(),
             "refusals": dict(self.counters.refusals),
         }
+
+
+def _client(relay: Relay, name: str) -> asyncio.Protocol:
+    return as_protocol(ClientSession(relay, name))
+
+
+def _link(links: Links, turns: Turns) -> asyncio.Protocol:
+    return as_protocol(LinkChannel(links, turns, links.accepted))
 
 
 def _describe(client: ClientSession) -> dict[str, Any]:

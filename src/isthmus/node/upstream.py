@@ -3,7 +3,7 @@
 A client's session is always tried for real, so a broker that comes back serves at once.  What the
 node says of the broker (``/readyz``, the status) follows the last attempt; while no session with it
 stands, a TCP connection is tried every `PROBE_S`.  That the kernel answers for a broker that hangs
-is noticed by the node's own sessions (`isthmus.node.injector`), if it has neighbors.
+is noticed by the node's own sessions (`isthmus.exchange.broker.injector`), if it has neighbors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from isthmus.config.files import NodeConfig
 from isthmus.errors import BrokerError
+from isthmus.exchange.session import Session
 from isthmus.logs import get_logger
-from isthmus.node.session import Session
+from isthmus.node.sockets import as_protocol, probe_when_idle
 from isthmus.node.tls import broker_context
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Upstream:
         self._connecting = asyncio.Semaphore(MAX_CONNECTING)
         self._probe: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
+        self._opening: set[asyncio.Task[None]] = set()
         self._embedded: Broker | None = None
         self.reachable = False
         self.problem = "not tried yet"
@@ -69,7 +71,24 @@ class Upstream:
         if self._embedded is not None:
             await self._embedded.async_stop()
 
-    async def connect(self, factory: Callable[[], Session]) -> None:
+    def open(self, session: Session, failed: Callable[[str], None]) -> None:
+        """Connect `session`; if that cannot be, `failed` is told the cause."""
+        task = asyncio.get_running_loop().create_task(self._open(session, failed))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, session: Session, failed: Callable[[str], None]) -> None:
+        try:
+            await self.connect(as_protocol(session))
+        except OSError as error:
+            failed(str(error))
+
+    def close(self) -> None:
+        """Open nothing more."""
+        for task in self._opening:
+            task.cancel()
+
+    async def connect(self, protocol: asyncio.Protocol) -> None:
         """Open one connection; raises `OSError` (a time-out is one too) with the cause."""
         loop = asyncio.get_running_loop()
         self._last_attempt_s = loop.time()
@@ -77,8 +96,8 @@ class Upstream:
             async with asyncio.timeout(self._timeout_s):
                 await self._started.wait()
                 async with self._connecting:
-                    await loop.create_connection(
-                        factory,
+                    transport, _ = await loop.create_connection(
+                        lambda: protocol,
                         self._host,
                         self._port,
                         ssl=self._context,
@@ -86,6 +105,7 @@ class Upstream:
                         if self._context
                         else None,
                     )
+                    probe_when_idle(transport.get_extra_info("socket"))
         except TimeoutError:
             self._found(f"no answer within {self._timeout_s:g} s")
             raise OSError(self.problem) from None
@@ -112,7 +132,7 @@ class Upstream:
             waited_s = loop.time() - self._last_attempt_s
             if not self.reachable or (waited_s >= PROBE_S and not self._in_use()):
                 try:
-                    await self.connect(_Probe)
+                    await self.connect(_Probe())
                 except OSError:
                     pass  # _found has said so
             await asyncio.sleep(PROBE_S if self.reachable else RETRY_S)
@@ -126,11 +146,8 @@ class Upstream:
         self._host, self._port = broker.host, broker.port
 
 
-class _Probe(Session):
+class _Probe(asyncio.Protocol):
     """A connection that is closed as soon as it stands."""
-
-    def __init__(self) -> None:
-        super().__init__(0.0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from isthmus.exchange.client.counters import Counters
 from isthmus.logs import get_logger
-from isthmus.node.counters import Counters
 
 __all__ = ["SLOW_S", "TICK_S", "Watchdog"]
 

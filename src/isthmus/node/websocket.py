@@ -6,7 +6,7 @@ once the handshake is done, the wire of an ordinary client session, which does n
 difference.  Packets may be spread over frames in any way; each write of the session is one frame.
 
 Invariants: bytes are given to the library `PIECE_BYTES` at a time and for one slice at a time
-(`isthmus.node.turns`), because tiny frames cost it far more than their bytes; reading stops
+(`isthmus.exchange.turns`), because tiny frames cost it far more than their bytes; reading stops
 meanwhile.  A frame is complete or counted as pending by the session, and the first one, which has
 the CONNECT, is not much longer than a CONNECT may be.  Who pings and does not read the answers is
 cut off when these fill the buffer twice.
@@ -25,12 +25,12 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from isthmus.exchange.client.input import ClientInput, Waits
+from isthmus.exchange.session import SessionStatus, peer_name
 from isthmus.logs import get_logger
-from isthmus.node.client_input import ClientInput, Waits
-from isthmus.node.session import SessionStatus, peer_name
 
 if TYPE_CHECKING:
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.client.relay import Relay
 
 __all__ = ["WebSocketServerSide"]
 
@@ -49,9 +49,9 @@ class WebSocketServerSide(asyncio.Protocol):
         "_limits",
         "_lost",
         "_make_session",
-        "_node",
         "_protocol",
         "_reads",
+        "_relay",
         "_session",
         "_timer",
         "_transport",
@@ -61,11 +61,11 @@ class WebSocketServerSide(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, node: Node, make_session: Callable[[], ClientInput]) -> None:
+    def __init__(self, relay: Relay, make_session: Callable[[], ClientInput]) -> None:
         self._make_session = make_session
-        self._node = node
-        self._limits = limits = node.limits
-        self._turns = node.turns
+        self._relay = relay
+        self._limits = limits = relay.limits
+        self._turns = relay.turns
         self._unread = b""
         """Bytes that wait for their turn; reading has stopped."""
         self._reads = True
@@ -83,7 +83,7 @@ class WebSocketServerSide(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        if not self._node.knocked(self):
+        if not self._relay.knocked(self):
             self._transport.abort()
             return
         loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ class WebSocketServerSide(asyncio.Protocol):
             self._lost = (exc,)
             return
         self._cancel_timer()
-        self._node.entrance.leave(self)
+        self._relay.entrance.leave(self)
         if self._session is not None:
             self._session.connection_lost(exc)
             self._session = None
@@ -182,9 +182,9 @@ class WebSocketServerSide(asyncio.Protocol):
             )
             return
         self._cancel_timer()
-        self._node.entrance.leave(self)
+        self._relay.entrance.leave(self)
         self._session = self._make_session()
-        self._session.connection_made(self)  # type: ignore[arg-type]
+        self._session.connection_made(self)
 
     def _frame_received(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:

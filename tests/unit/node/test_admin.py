@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from isthmus.exchange.client.counters import Counters
 from isthmus.node.admin_pages import PAGES, Answer, Request
 from isthmus.node.admin_pages import answer as answer_request
-from isthmus.node.counters import Counters
 from isthmus.node.metrics import (
     COUNTER_HELP,
     FABRIC_COUNTER_HELP,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 import pytest
 
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import Links
-from isthmus.node import link_io, turns
+from isthmus.exchange.turns import Turns
 from isthmus.node.link_io import LEAST_PIECE_BYTES, PIECE_BYTES, LinkChannel
-from isthmus.node.turns import Turns
+from support.hosts import HandHost
 
 
 class Wire:
@@ -65,14 +64,12 @@ def listener() -> Listener:
 
 
 @pytest.fixture
-def channel(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> LinkChannel:
+def channel(listener: Listener) -> LinkChannel:
     """A channel whose slices are over after one piece."""
     clock_s = iter(range(1_000_000))
-    monkeypatch.setattr(link_io, "perf_counter", lambda: next(clock_s))
-    monkeypatch.setattr(turns, "perf_counter", lambda: next(clock_s))
-    made = LinkChannel(
-        cast(Links, listener), Turns(asyncio.new_event_loop()), lambda _: cast(Connection, object())
-    )
+    host = HandHost()
+    host.clock = lambda: next(clock_s)
+    made = LinkChannel(cast(Links, listener), Turns(host), lambda _: cast(Connection, object()))
     made.connection_made(cast(Any, Wire()))
     return made
 
@@ -104,14 +101,14 @@ def test_a_large_read_takes_several_turns(channel: LinkChannel, listener: Listen
 
 
 def test_pieces_that_take_long_are_followed_by_smaller_ones(
-    channel: LinkChannel, listener: Listener, monkeypatch: pytest.MonkeyPatch
+    channel: LinkChannel, listener: Listener
 ) -> None:
     channel.data_received(MUCH)
     run_all_turns(channel)
     assert listener.data == MUCH
     slow = listener.pieces
     assert slow > 4 * PIECE_BYTES // LEAST_PIECE_BYTES // 2
-    monkeypatch.setattr(link_io, "perf_counter", lambda: 0.0)
+    cast(HandHost, channel.host).clock = lambda: 0.0
     channel.data_received(4 * MUCH)
     assert listener.data == 5 * MUCH
     assert listener.pieces - slow < 20  # as large as at first, after a few

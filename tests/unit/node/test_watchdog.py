@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from isthmus.node.counters import Counters
+from isthmus.exchange.client.counters import Counters
 from isthmus.node.watchdog import LOG_EVERY_S, SLOW_S, TICK_S, Watchdog
 
 

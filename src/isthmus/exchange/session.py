@@ -1,4 +1,9 @@
-"""Sessions: one end of a connection, and the pair that a client's and a broker's make.
+"""Sessions: one end of a byte stream, and the pair that a client's and a broker's make.
+
+Whoever has the stream, the asyncio node or the simulator, calls `connection_made` with its `Wire`,
+`data_received` with what comes, `pause_writing` and `resume_writing`, and exactly once
+`connection_lost`, also after `close` or `abort` and never from within a call of ours: what an event
+loop does for a protocol.
 
 The interworking node keeps, for every local client, one session with that client and one with the
 local broker; the two are *paired* (ILDM §2.2.1), and each follows the statuses of ILDM Fig. 5 (a):
@@ -12,17 +17,38 @@ towards the broker, one incomplete packet.
 
 from __future__ import annotations
 
-import asyncio
-import socket
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 from isthmus.cooperation.api import SessionStatus
+from isthmus.exchange.host import Cancellable
 
-__all__ = ["Session", "SessionStatus", "Wire", "peer_name"]
+__all__ = ["Session", "SessionHost", "SessionStatus", "Wire", "peer_name"]
 
-KEEPALIVE_IDLE_S = 60
-KEEPALIVE_INTERVAL_S = 15
-KEEPALIVE_PROBES = 4
+
+class SessionHost(Protocol):
+    """What sessions need of their surroundings: the asyncio node, or the simulator."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def clock(self) -> float:
+        """The same, as fine as can be: to tell how long something takes."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable: ...
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """In the next turn."""
+        ...
+
+    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
+        """Connect `session` with the local broker, or say later, never at once, why not."""
+        ...
+
+    def log(self, level: str, event: str, **fields: object) -> None: ...
 
 
 class Wire(Protocol):
@@ -39,26 +65,38 @@ class Wire(Protocol):
     def get_extra_info(self, name: str, default: object = None) -> object: ...
 
 
-class Session(asyncio.Protocol):
+class Session:
     """One end of a pair."""
 
-    __slots__ = ("linger_s", "linger_timer", "paired", "read_holds", "status", "wire")
+    __slots__ = ("host", "linger_s", "linger_timer", "paired", "read_holds", "status", "wire")
 
     wire: Wire
 
-    def __init__(self, linger_s: float) -> None:
+    def __init__(self, host: SessionHost, linger_s: float) -> None:
+        self.host = host
         self.status = SessionStatus.CLOSED
         self.paired: Session | None = None
         self.read_holds = 0
         self.linger_s = linger_s
-        self.linger_timer: asyncio.TimerHandle | None = None
+        self.linger_timer: Cancellable | None = None
 
-    def established(self, transport: asyncio.BaseTransport, buffer_bytes: int) -> None:
+    @abstractmethod
+    def connection_made(self, wire: Wire) -> None: ...
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def eof_received(self) -> None:
+        """The other end says no more: the connection is closed after what is to be written."""
+
+    def established(self, wire: Wire, buffer_bytes: int) -> None:
         """The connection stands; to be called first in `connection_made`."""
-        self.wire = transport  # type: ignore[assignment]
+        self.wire = wire
         self.status = SessionStatus.ESTABLISHED
-        self.wire.set_write_buffer_limits(buffer_bytes)
-        _probe_when_idle(self.wire.get_extra_info("socket"))
+        wire.set_write_buffer_limits(buffer_bytes)
 
     def hold_reading(self) -> None:
         """Stop reading until `release_reading` was called as often as this."""
@@ -90,9 +128,7 @@ class Session(asyncio.Protocol):
         self.status = SessionStatus.TERMINATING
         # A peer that has stopped reading would keep the rest for ever.
         if self.wire.get_write_buffer_size():
-            self.linger_timer = asyncio.get_running_loop().call_later(
-                self.linger_s, self.wire.abort
-            )
+            self.linger_timer = self.host.call_later(self.linger_s, self.wire.abort)
         self.wire.close()
 
     def gone(self) -> None:
@@ -101,22 +137,6 @@ class Session(asyncio.Protocol):
         if self.linger_timer is not None:
             self.linger_timer.cancel()
             self.linger_timer = None
-
-
-def _probe_when_idle(sock: object) -> None:
-    """Let the kernel find peers that vanished without a FIN; MQTT's keep-alive may be off."""
-    fileno = getattr(sock, "fileno", None)
-    if fileno is None:
-        return
-    # The event loop's own socket object does not let options be set.
-    view = socket.socket(fileno=fileno())
-    try:
-        view.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
-    finally:
-        view.detach()
 
 
 def peer_name(peername: object) -> str:

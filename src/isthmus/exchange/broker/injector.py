@@ -1,8 +1,8 @@
-"""The node's own sessions with the local broker, one for each neighbor (ILDM §4.1).
+"""The node's own session with the local broker for one neighbor (ILDM §4.1).
 
 What is sent, in which order, and what is blamed for what, is `isthmus.exchange.broker.injection`;
-here are the connections under it.  A session is opened when the neighbor's link comes up, which
-also tries the login, and speaks MQTT 5 if the broker does, else 3.1.1.
+here is the session under it, without I/O.  A session is opened when the neighbor's link comes up,
+which also tries the login, and speaks MQTT 5 if the broker does, else 3.1.1.
 
     connecting ──CONNACK──▶ open ──lost──▶ pause ──▶ connecting
         └──refused, no answer──▶ pause, twice as long each time
@@ -27,7 +27,6 @@ gone: the kernel answers for the one, and nobody closes it for the other.  So th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -40,19 +39,19 @@ from isthmus.exchange.broker.injection import (
     Injection,
     SessionTerms,
 )
+from isthmus.exchange.host import Cancellable
+from isthmus.exchange.session import Session, SessionHost, SessionStatus, Wire
 from isthmus.exchange.traffic.message import Message
-from isthmus.logs import get_logger
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
-from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
+from isthmus.mqtt.packets import ConnAck, Disconnect
 from isthmus.mqtt.reason_codes import ReasonCode
-from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.broker.own_sessions import OwnSessions
 
-__all__ = ["Injector", "own_client_id"]
+__all__ = ["Injector"]
 
 KEEP_ALIVE_S = 30
 PING_S = 5.0
@@ -68,26 +67,21 @@ WITNESS_AGAIN_S = 1.0
 
 _PUBACK, _PUBREC, _PUBCOMP, _PINGRESP, _DISCONNECT = 0x40, 0x50, 0x70, 0xD0, 0xE0
 
-log = get_logger(__name__)
-
-
-def own_client_id(node_id: str, key: str) -> str:
-    """The client id of the session for the neighbor `key`; with none, what they all begin with."""
-    return f"isthmus-{node_id}-{key}"
-
 
 class Injector:
     """The node's session with the broker for one neighbor; reconnects until it is retired."""
 
-    def __init__(self, node: Node, key: str) -> None:
-        self._node = node
+    def __init__(self, own: OwnSessions, key: str) -> None:
+        self._own = own
+        self._host = own.host
+        self.now = own.host.now
         self._key = key
-        self._core = Injection(self, node.exchange.counters, node.aversions)
+        self._core = Injection(self, own.counters, own.aversions)
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
         self.give_up = self._core.give_up
         self._session: InjectSession | None = None
-        self._opened_s = 0.0
+        self._opened_s = -1.0
         self._pause_s = FIRST_PAUSE_S
         self._out: list[bytes] = []
         self._closed = False
@@ -96,9 +90,8 @@ class Injector:
         self._accused: Entry | None = None
         self._cause = ""
         self._witness: _Witness | None = None
-        self._proving: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task = node.loop.create_task(self._connect())
+        self._timer: Cancellable | None = None
+        self._connect()
 
     def __len__(self) -> int:
         return len(self._core)
@@ -112,7 +105,6 @@ class Injector:
             return
         self._flush()
         self._closed = True
-        self._task.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._dismiss_witness()
@@ -122,13 +114,10 @@ class Injector:
 
     # ---- what the injection asks for -----------------------------------------------------
 
-    def now(self) -> float:
-        return self._node.loop.time()
-
     def write(self, data: bytes) -> None:
         """Write at the end of this turn, so that a write carries many messages."""
         if not self._out:
-            self._node.loop.call_soon(self._flush)
+            self._host.call_soon(self._flush)
         self._out.append(data)
 
     def _flush(self) -> None:
@@ -139,12 +128,12 @@ class Injector:
             session.wire.write(data)
 
     def prove(self) -> None:
-        if self._session is not None:
-            self._proving = self._node.loop.create_task(self._prove(self._session))
-
-    async def _prove(self, session: InjectSession) -> None:
         """Have a witness, then a PINGRESP."""
-        await self._call_witness(session)
+        if (session := self._session) is not None:
+            self._call_witness(session, lambda: self._witnessed(session))
+
+    def _witnessed(self, session: InjectSession) -> None:
+        """There is a witness, or there can be none: then nobody will be blamed."""
         if self._session is session:
             session.ping(self._core.proven)
             self._watch_trial(session)
@@ -160,43 +149,43 @@ class Injector:
                 if self._core.on_trial:
                     self._watch_trial(session)
 
-        self._node.loop.call_later(TRIAL_S, look)
+        self._host.call_later(TRIAL_S, look)
 
-    async def _call_witness(self, session: InjectSession) -> None:
-        if self._witness is not None and self._witness.stands:
-            return
-        witness = _Witness(lambda: self._witness_gone(session))
-        try:
-            await self._node.upstream.connect(lambda: witness)
-        except OSError:
-            return  # nobody will be blamed, and the session itself tells what becomes of it
-        if self._session is session:
+    def _call_witness(self, session: InjectSession, called: Callable[[], None]) -> None:
+        def came() -> None:
+            if self._session is not session or self._closed:
+                witness.close()  # it has not seen how the session fell
+                return
+            self._dismiss_witness()
             self._witness = witness
-        else:
-            witness.close()  # it has not seen how the session fell
+            called()
+
+        if self._witness is not None and self._witness.stands:
+            self._host.call_soon(called)
+            return
+        witness = _Witness(self._host, came, lambda: self._witness_gone(session))
+        self._host.connect_broker(witness, lambda _: called())
 
     def _witness_gone(self, session: InjectSession) -> None:
         """With the broker, or because brokers close who says nothing: then another one follows."""
 
         def again() -> None:
             if self._session is session and self._core.on_trial:
-                self._proving = self._node.loop.create_task(self._call_witness(session))
+                self._call_witness(session, lambda: None)
 
-        self._node.loop.call_later(WITNESS_AGAIN_S, again)
+        self._host.call_later(WITNESS_AGAIN_S, again)
 
     def _dismiss_witness(self) -> None:
-        if self._proving is not None:
-            self._proving.cancel()
-            self._proving = None
         if self._witness is not None:
             self._witness.close()
             self._witness = None
 
     def set_aside(self, message: Message, cause: str) -> None:
-        self._node.set_aside.keep(message, self._key, cause)
+        self._own.set_aside(message, self._key, cause)
 
     def refused(self, message: Message, code: int) -> None:
-        log.warning(
+        self._host.log(
+            "warning",
             "broker refused a message from another node",
             neighbor=self._key,
             topic=message.topic.decode(errors="replace"),
@@ -205,17 +194,17 @@ class Injector:
 
     # ---- the session ---------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        while not self._closed:
-            session = InjectSession(self._node, self)
-            try:
-                await self._node.upstream.connect(lambda s=session: s)  # type: ignore[misc]
-            except OSError:
-                self._broker_was_away()
-                await asyncio.sleep(self._longer_pause())
-                continue
-            session.begin()
-            return
+    def _connect(self) -> None:
+        if not self._closed:
+            self._host.connect_broker(InjectSession(self._own, self), self._not_connected)
+
+    def _not_connected(self, cause: str) -> None:
+        self._broker_was_away()
+        self._connect_later(self._longer_pause())
+
+    def _connect_later(self, pause_s: float) -> None:
+        if not self._closed:
+            self._timer = self._host.call_later(pause_s, self._connect)
 
     def _broker_was_away(self) -> None:
         self._accused = None
@@ -227,31 +216,26 @@ class Injector:
         return pause_s
 
     def connect_packet(self, level: int) -> bytes:
-        broker = self._node.config.broker
-        connect = Connect(
-            client_id=own_client_id(self._node.config.node.id, self._key),
-            clean_start=True,
-            keep_alive=KEEP_ALIVE_S,
-            username=broker.username,
-            password=broker.password_bytes(),
-            protocol_level=level,
-        )
-        return encode(connect, level)
+        return encode(self._own.connect(self._key, KEEP_ALIVE_S, level), level)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def heard(self, yes: bool) -> None:
         """The broker has said something, or is silent."""
         if not yes and not self.silent:
-            log.warning("broker does not answer", neighbor=self._key)
+            self._host.log("warning", "broker does not answer", neighbor=self._key)
         elif yes and self.silent:
-            log.info("broker answers again", neighbor=self._key)
+            self._host.log("info", "broker answers again", neighbor=self._key)
         self.silent = not yes
 
     @property
     def ever_opened(self) -> bool:
-        return self._opened_s > 0.0
+        return self._opened_s >= 0.0
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
-        self._node.own_session_refused("")
+        self._own.refused("")
         if self._accused is not None:
             if self._witness is not None and self._witness.stands:
                 if self._core.blame(self._accused, self._cause):
@@ -286,8 +270,8 @@ class Injector:
             self._accused, self._cause = accused, cause
             if self._closed:
                 return
-            log.info("own broker session lost", neighbor=self._key, cause=cause)
-            self._node.exchange.retention.broker.session_lost(self._key)
+            self._host.log("info", "own broker session lost", neighbor=self._key, cause=cause)
+            self._own.session_lost(self._key)
             if self.now() - self._opened_s >= STOOD_S:
                 self._pause_s = FIRST_PAUSE_S
             if session.prompt and session.farewell not in INNOCENT_FAREWELLS:
@@ -297,11 +281,7 @@ class Injector:
             if not session.answered:
                 self._broker_was_away()
             pause_s = self._longer_pause()
-        if not self._closed:
-            self._timer = self._node.loop.call_later(pause_s, self._reconnect)
-
-    def _reconnect(self) -> None:
-        self._task = self._node.loop.create_task(self._connect())
+        self._connect_later(pause_s)
 
 
 class InjectSession(Session):
@@ -313,7 +293,7 @@ class InjectSession(Session):
         "_greeting",
         "_heard",
         "_injector",
-        "_node",
+        "_own",
         "_pong",
         "_refused",
         "_silent_s",
@@ -325,18 +305,18 @@ class InjectSession(Session):
         "prompt",
     )
 
-    def __init__(self, node: Node, injector: Injector) -> None:
-        super().__init__(node.limits.drain_s)
-        self._node = node
+    def __init__(self, own: OwnSessions, injector: Injector) -> None:
+        super().__init__(own.host, own.linger_s)
+        self._own = own
         self._injector = injector
         self._buffer = FrameBuffer()
         self._greeting = True
         self._heard = False
         self._refused = False
         self._silent_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancellable | None = None
         self._pong: Callable[[], None] | None = None
-        self.level = node.broker_level
+        self.level = own.level
         self.answered = False
         """A CONNACK came, whatever it said."""
         self.farewell: int | None = None
@@ -347,8 +327,16 @@ class InjectSession(Session):
         self.given_up = False
         """The broker was silent for so long that the node has ended it."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, MAX_WAITING_BYTES)
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, MAX_WAITING_BYTES)
+        if self._injector.closed:
+            self._refused = True  # by us: that says nothing about the broker
+            wire.abort()
+            return
+        self.level = self._own.level
+        self._begun_s = self.host.now()
+        wire.write(self._injector.connect_packet(self.level))
+        self._later()
 
     def pause_writing(self) -> None:
         self._injector.may_write(self, False)
@@ -356,15 +344,9 @@ class InjectSession(Session):
     def resume_writing(self) -> None:
         self._injector.may_write(self, True)
 
-    def begin(self) -> None:
-        self.level = self._node.broker_level
-        self._begun_s = self._node.loop.time()
-        self.wire.write(self._injector.connect_packet(self.level))
-        self._later()
-
     def _later(self) -> None:
         if self.status is SessionStatus.ESTABLISHED:
-            self._timer = self._node.loop.call_later(PING_S, self._look)
+            self._timer = self.host.call_later(PING_S, self._look)
 
     def _look(self) -> None:
         if self._heard:
@@ -400,7 +382,7 @@ class InjectSession(Session):
                 self._frame(data[start:stop])
             self._buffer.keep(data[offsets[-1] :])
         except ProtocolError as error:
-            log.warning("broker sent bad bytes", session="own", detail=str(error))
+            self.host.log("warning", "broker sent bad bytes", session="own", detail=str(error))
             self.close()
 
     def _frame(self, frame: bytes) -> None:
@@ -420,14 +402,14 @@ class InjectSession(Session):
         self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
             self._greeting = False
-            self.prompt = self._node.loop.time() - self._begun_s <= PROMPT_S
+            self.prompt = self.host.now() - self._begun_s <= PROMPT_S
             self._injector.opened(self, connack)
             return
         if self.level == 4 or not (
             connack is None or connack.reason_code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         ):
             self._refused = True
-            self._node.own_session_refused(
+            self._own.refused(
                 connack.reason_code.name.lower().replace("_", " ") if connack else "no CONNACK"
             )
         self.close()
@@ -443,7 +425,7 @@ class InjectSession(Session):
         ):
             # Brokers that know no MQTT 5 say so, or just close.  If it was something else that
             # ended the greeting at 3.1.1, begin anew.
-            self._node.broker_level = 4 if self.level == 5 else 5
+            self._own.level = 4 if self.level == 5 else 5
         cause = "the broker closed the connection" if exc is None else str(exc)
         if self.given_up:
             cause = f"no answer within {SILENT_S:g} s"
@@ -455,16 +437,23 @@ class InjectSession(Session):
 class _Witness(Session):
     """A connection on which nothing is said: if it goes, the broker went."""
 
-    def __init__(self, lost: Callable[[], None]) -> None:
-        super().__init__(0.0)
+    def __init__(
+        self, host: SessionHost, came: Callable[[], None], lost: Callable[[], None]
+    ) -> None:
+        super().__init__(host, 0.0)
+        self._came = came
         self._lost = lost
 
     @property
     def stands(self) -> bool:
         return self.status is SessionStatus.ESTABLISHED
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, 0)
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, 0)
+        self._came()
+
+    def data_received(self, data: bytes) -> None:
+        """A broker that speaks before it was spoken to."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()

@@ -13,21 +13,21 @@ as none: a message that the broker has is then published once more.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isthmus.errors import ProtocolError
-from isthmus.logs import get_logger
+from isthmus.exchange.host import Cancellable
+from isthmus.exchange.session import Session, SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import (
     ConnAck,
-    Connect,
     Disconnect,
     Publish,
     SubAck,
@@ -36,11 +36,9 @@ from isthmus.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from isthmus.node.injector import own_client_id
-from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.broker.own_sessions import OwnSessions
 
 __all__ = ["RetainedReader"]
 
@@ -54,8 +52,6 @@ MAX_TRIES: Final = 3
 MAX_AT_ONCE: Final = 20
 MAX_BUFFER_BYTES: Final = 1 << 20
 
-log = get_logger(__name__)
-
 Answer = Callable[[Mapping[bytes, bytes | None] | None], None]
 
 
@@ -65,7 +61,7 @@ class _Question:
         self.answer = answer
         self.found: dict[bytes, bytes | None] = {}
         self.tries = 0
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Cancellable | None = None
 
     @property
     def complete(self) -> bool:
@@ -80,15 +76,16 @@ class _Question:
 class RetainedReader:
     """At most `MAX_AT_ONCE` questions at a time; they wait as long as the broker is away."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, own: OwnSessions) -> None:
+        self._own = own
+        self._host = own.host
         self._waiting: deque[_Question] = deque()
         self._asked: dict[int, _Question] = {}
         """By the packet identifier of the SUBSCRIBE, then of the UNSUBSCRIBE."""
         self._by_topic: dict[bytes, tuple[int, _Question]] = {}
         self._session: _ReadSession | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._opening = False
+        self._timer: Cancellable | None = None
         self._pause_s = FIRST_PAUSE_S
         self._packet_id = 0
         self._closed = False
@@ -98,33 +95,29 @@ class RetainedReader:
         self._waiting.append(_Question(topics, answer))
         if self._session is not None:
             self._ask_more()
-        elif self._task is None:
+        elif not self._opening:
             self._open()
 
     def close(self) -> None:
         self._closed = True
         self._cancel_timer()
-        if self._task is not None:
-            self._task.cancel()
         for question in self._asked.values():
             question.cancel_timer()
         self._close_session()
 
     def _open(self) -> None:
         if not self._closed:
-            self._task = self._node.loop.create_task(self._connect())
+            self._opening = True
+            self._host.connect_broker(_ReadSession(self._own, self), self._not_connected)
 
-    async def _connect(self) -> None:
-        while not self._closed:
-            session = _ReadSession(self._node, self)
-            try:
-                await self._node.upstream.connect(lambda s=session: s)  # type: ignore[misc]
-            except OSError:
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
-                continue
-            session.begin()
-            return
+    def _not_connected(self, cause: str) -> None:
+        if not self._closed:
+            self._timer = self._host.call_later(self._pause_s, self._open)
+            self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def opened(self, session: _ReadSession) -> None:
         self._session = session
@@ -144,14 +137,14 @@ class RetainedReader:
             wanted = tuple(Subscription(topic.decode(), qos=0) for topic in question.topics)
             session.send(Subscribe(packet_id, wanted))
         if not self._asked:
-            self._timer = self._node.loop.call_later(IDLE_S, self._close_session)
+            self._timer = self._host.call_later(IDLE_S, self._close_session)
 
     def _await_answer(self, question: _Question) -> int:
         """A packet identifier for what is asked now."""
         self._packet_id = free_packet_id(self._packet_id, self._asked)
         self._asked[self._packet_id] = question
         question.cancel_timer()
-        question.timer = self._node.loop.call_later(ANSWER_S, self._not_answered)
+        question.timer = self._host.call_later(ANSWER_S, self._not_answered)
         return self._packet_id
 
     def packet(self, session: _ReadSession, packet: object) -> None:
@@ -170,8 +163,8 @@ class RetainedReader:
                     if code >= 0x80:
                         question.found.setdefault(asked, None)  # it may not be read
                 question.cancel_timer()
-                question.timer = self._node.loop.call_later(
-                    GRACE_S, self._unsubscribe, packet_id, question
+                question.timer = self._host.call_later(
+                    GRACE_S, partial(self._unsubscribe, packet_id, question)
                 )
                 self._unsubscribe_if_complete(packet_id, question)
             case UnsubAck(packet_id=packet_id) if packet_id in self._asked:
@@ -194,7 +187,9 @@ class RetainedReader:
         self._session.send(Unsubscribe(self._await_answer(question), filters))
 
     def _not_answered(self) -> None:
-        log.warning("broker does not answer the node's question about retained messages")
+        self._host.log(
+            "warning", "broker does not answer the node's question about retained messages"
+        )
         self._close_session()
 
     def lost(self, session: _ReadSession) -> None:
@@ -203,7 +198,8 @@ class RetainedReader:
             return
         asked, self._asked = list(self._asked.values()), {}
         self._by_topic.clear()
-        self._session = self._task = None
+        self._session = None
+        self._opening = False
         self._cancel_timer()
         if self._closed:
             return
@@ -211,11 +207,12 @@ class RetainedReader:
             question.cancel_timer()
             question.tries += 1
             if question.tries >= MAX_TRIES:
-                self._node.loop.call_soon(question.answer, None)
+                self._host.call_soon(partial(question.answer, None))
             else:
                 self._waiting.appendleft(question)
         if self._waiting:
-            self._timer = self._node.loop.call_later(self._pause_s, self._open)
+            self._opening = True
+            self._timer = self._host.call_later(self._pause_s, self._open)
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
 
     def _close_session(self) -> None:
@@ -232,36 +229,27 @@ class RetainedReader:
 class _ReadSession(Session):
     """The connection under a :class:`RetainedReader`."""
 
-    __slots__ = ("_buffer", "_greeting", "_level", "_node", "_ping", "_reader")
+    __slots__ = ("_buffer", "_greeting", "_level", "_own", "_ping", "_reader")
 
-    def __init__(self, node: Node, reader: RetainedReader) -> None:
-        super().__init__(node.limits.drain_s)
-        self._node = node
+    def __init__(self, own: OwnSessions, reader: RetainedReader) -> None:
+        super().__init__(own.host, own.linger_s)
+        self._own = own
         self._reader = reader
         self._buffer = FrameBuffer()
         self._greeting = True
-        self._level = node.broker_level
-        self._ping: asyncio.TimerHandle | None = None
+        self._level = own.level
+        self._ping: Cancellable | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, MAX_BUFFER_BYTES)
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, MAX_BUFFER_BYTES)
+        if self._reader.closed:
+            wire.abort()
+            return
+        self._level = self._own.level
+        wire.write(encode(self._own.connect(KEY, KEEP_ALIVE_S, self._level), self._level))
+        self._ping = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
 
-    def begin(self) -> None:
-        broker = self._node.config.broker
-        self._level = self._node.broker_level
-        self.send(
-            Connect(
-                client_id=own_client_id(self._node.config.node.id, KEY),
-                clean_start=True,
-                keep_alive=KEEP_ALIVE_S,
-                username=broker.username,
-                password=broker.password_bytes(),
-                protocol_level=self._level,
-            )
-        )
-        self._ping = self._node.loop.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
-
-    def send(self, packet: Connect | Subscribe | Unsubscribe | Disconnect) -> None:
+    def send(self, packet: Subscribe | Unsubscribe | Disconnect) -> None:
         if self.status is SessionStatus.ESTABLISHED:
             self.wire.write(encode(packet, self._level))
 
@@ -270,7 +258,7 @@ class _ReadSession(Session):
             self.wire.abort()  # a broker that takes connections and does not answer
         elif self.status is SessionStatus.ESTABLISHED:
             self.wire.write(b"\xc0\x00")
-            self._ping = self._node.loop.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
+            self._ping = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
 
     def data_received(self, data: bytes) -> None:
         if not (data := self._buffer.push(data)):
@@ -281,7 +269,7 @@ class _ReadSession(Session):
                 self._frame(data[start:stop])
             self._buffer.keep(data[offsets[-1] :])
         except ProtocolError as error:
-            log.warning("broker sent bad bytes", session="own", detail=str(error))
+            self.host.log("warning", "broker sent bad bytes", session="own", detail=str(error))
             self.close()
 
     def _frame(self, frame: bytes) -> None:

@@ -7,22 +7,21 @@ more than `WHOLE_PACKET_BYTES` may go in pieces: no reader takes that with one `
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError, RemoteProtocolError
+from isthmus.exchange.session import Session, SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import FrameBuffer, body_offset, frame_length, scan
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
-from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
-    from isthmus.node.relay import ClientSession
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.client.client_session import ClientSession
+    from isthmus.exchange.client.relay import Relay
 
 __all__ = ["BrokerSession"]
 
@@ -36,11 +35,11 @@ _PUBACK, _PUBREC, _SUBACK, _UNSUBACK = 0x40, 0x50, 0x90, 0xB0
 class BrokerSession(Session):
     """The local broker's connection for one client."""
 
-    __slots__ = ("answered", "buffer", "node", "passing")
+    __slots__ = ("answered", "buffer", "passing", "relay")
 
-    def __init__(self, node: Node, client: ClientSession) -> None:
-        super().__init__(node.limits.drain_s)
-        self.node = node
+    def __init__(self, relay: Relay, client: ClientSession) -> None:
+        super().__init__(relay.host, relay.limits.drain_s)
+        self.relay = relay
         self.paired: ClientSession | None = client
         self.buffer = FrameBuffer()
         self.answered = False
@@ -48,8 +47,24 @@ class BrokerSession(Session):
         self.passing = 0
         """Bytes still to come of a packet that is passed on in pieces."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, self.node.limits.buffer_bytes)
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, self.relay.limits.buffer_bytes)
+        client = self.paired
+        if client is not None and (client.status is _ESTABLISHED or client.orphaned):
+            client.broker_connected(self)
+        else:
+            self.close()
+
+    def failed(self, cause: str) -> None:
+        """There is no connection with the broker."""
+        self.relay.counters.broker_connect_failures += 1
+        client, self.paired = self.paired, None
+        if client is None:
+            return
+        if client.status is _ESTABLISHED:
+            client.refuse(ReasonCode.SERVER_UNAVAILABLE, "broker-unavailable", cause)
+        elif client.orphaned:
+            client.finish()
 
     def data_received(self, data: bytes) -> None:
         client = self.paired
@@ -57,10 +72,10 @@ class BrokerSession(Session):
             if client is not None and client.orphaned:
                 self._answer_orphan(data, client)
             return
-        node = self.node
-        if not node.pacer.armed:
-            node.pacer.arm()
-        counters = node.counters
+        relay = self.relay
+        if not relay.pacer.armed:
+            relay.pacer.arm()
+        counters = relay.counters
         counters.broker_bytes += len(data)
         if self.passing:
             if len(data) <= self.passing:
@@ -75,7 +90,7 @@ class BrokerSession(Session):
         try:
             offsets = scan(data)
         except RemoteProtocolError as error:
-            self.node.broker_misbehaved(client, error)
+            self.relay.broker_misbehaved(client, error)
             client.close()
             return
         counters.broker_packets += len(offsets) - 1
@@ -128,9 +143,9 @@ class BrokerSession(Session):
         if client.handle is None:
             return
         try:
-            self.node.exchange.broker_packet(client.handle, PacketType(frame[0] >> 4), frame)
+            self.relay.exchange.broker_packet(client.handle, PacketType(frame[0] >> 4), frame)
         except ProtocolError as error:
-            self.node.broker_misbehaved(client, error)
+            self.relay.broker_misbehaved(client, error)
 
     # ---- the answer to the CONNECT -------------------------------------------------------
 
@@ -146,7 +161,7 @@ class BrokerSession(Session):
             connack = decode(frame, client.protocol_level)
             assert isinstance(connack, ConnAck)
         except ProtocolError as error:
-            self.node.broker_misbehaved(client, error)
+            self.relay.broker_misbehaved(client, error)
             # The client may make something of it all the same: what counts is the code.
             accepts = frame[body_offset(frame, 0) + 1 :][:1] == b"\0"
             connack = ConnAck(
@@ -174,7 +189,7 @@ class BrokerSession(Session):
         try:
             whole = frame_length(data, 0)
         except RemoteProtocolError as error:
-            self.node.broker_misbehaved(client, error)
+            self.relay.broker_misbehaved(client, error)
             client.finish()
             return
         if not whole or whole > len(data):
@@ -194,7 +209,7 @@ class BrokerSession(Session):
             return
         if client.status is SessionStatus.ESTABLISHED:
             if unexpected and not client.disconnected:
-                self.node.broker_lost(client, exc)
+                self.relay.broker_lost(client, exc)
             client.close()
         elif client.orphaned:
             client.finish()

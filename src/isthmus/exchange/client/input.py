@@ -15,7 +15,7 @@ Invariants:
 * packets are handled in the order in which they came, each whole and once;
 * what is parked is bounded by `buffer_bytes` and one read; beyond it the client is not read;
 * something is parked only while the session waits;
-* frames are handled for one slice at a time (`isthmus.node.turns`);
+* frames are handled for one slice at a time (`isthmus.exchange.turns`);
 * after bytes that are no packet nothing more is taken, and what came before them is handled.
 """
 
@@ -26,15 +26,14 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 from itertools import pairwise
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.session import Session, SessionStatus
 from isthmus.mqtt.framing import FrameBuffer, scan
-from isthmus.node.session import Session, SessionStatus
 
 if TYPE_CHECKING:
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.client.relay import Relay
 
 __all__ = ["ClientInput", "Waits"]
 
@@ -77,7 +76,6 @@ class ClientInput(Session):
         "ends_s",
         "interrupted",
         "max_packet_bytes",
-        "node",
         "orphaned",
         "over",
         "parked",
@@ -85,13 +83,14 @@ class ClientInput(Session):
         "pending_bytes",
         "protocol_level",
         "reading_held",
+        "relay",
         "waits",
     )
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.limits.drain_s)
-        self.node = node
-        self.max_packet_bytes = node.limits.packet_bytes
+    def __init__(self, relay: Relay) -> None:
+        super().__init__(relay.host, relay.limits.drain_s)
+        self.relay = relay
+        self.max_packet_bytes = relay.limits.packet_bytes
         self.buffer = FrameBuffer()
         self.carried_bytes = 0
         """Bytes that wait in what carries the session: of an incomplete WebSocket frame."""
@@ -152,8 +151,8 @@ class ClientInput(Session):
     def data_received(self, data: bytes) -> None:
         if self.status is not _ESTABLISHED or self.over:
             return
-        if not self.node.pacer.armed:
-            self.node.pacer.arm()
+        if not self.relay.pacer.armed:
+            self.relay.pacer.arm()
         buffer = self.buffer
         if buffer.pending_bytes and not (data := buffer.push(data)):
             self._count_pending()
@@ -193,7 +192,7 @@ class ClientInput(Session):
             self._protocol_error(error)
             return
         if self.waits is _NOTHING:
-            self.go_on(self.node.turns.slice_ends_s())
+            self.go_on(self.relay.turns.slice_ends_s())
         if not self.over:
             self._keep(data[offsets[-1] :])
 
@@ -241,7 +240,7 @@ class ClientInput(Session):
         """The frames in `rest` were taken up too early."""
         if self.waits is Waits.NOTHING:
             self.waits = Waits.TURN
-            self.node.turns.wait(self)
+            self.relay.turns.wait(self)
         self._park(rest, scan(rest), first=True)
         self._hold_when_full()
 
@@ -278,7 +277,7 @@ class ClientInput(Session):
                 if self.waits is Waits.LINK:
                     self._read_pings()
                 return
-            if parked and perf_counter() > ends_s:
+            if parked and self.host.clock() > ends_s:
                 self._put_back(b"")
                 return
         if self.orphaned:
@@ -312,13 +311,13 @@ class ClientInput(Session):
 
     def _hold_when_full(self) -> None:
         waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
-        if self.waits is Waits.TURN or waiting > self.node.limits.buffer_bytes:
+        if self.waits is Waits.TURN or waiting > self.relay.limits.buffer_bytes:
             self._hold_reading()
 
     def _read_pings(self) -> None:
         """A link is congested: go on reading what passes meanwhile, unless too much waits."""
         waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
-        if self.reading_held and not self.deaf and waiting <= self.node.limits.buffer_bytes:
+        if self.reading_held and not self.deaf and waiting <= self.relay.limits.buffer_bytes:
             self.reading_held = False
             self.release_reading()
 
@@ -337,7 +336,7 @@ class ClientInput(Session):
         self.connect_frame = b""
         self.carried_bytes = 0
         if self.pending_bytes:
-            self.node.pending.count(self, 0)
+            self.relay.pending.count(self, 0)
 
     def carrier_holds(self, size: int) -> None:
         """So many bytes of an incomplete WebSocket frame wait outside of this session."""
@@ -350,6 +349,6 @@ class ClientInput(Session):
         if self.waits is Waits.CONNACK:
             held += self.parked_bytes + len(self.connect_frame)
         if not held or abs(held - self.pending_bytes) >= COUNTED_BYTES:
-            self.node.pending.count(self, held)
+            self.relay.pending.count(self, held)
         if self.waits is not _NOTHING and self.waits is not _CONNECT:
             self._hold_when_full()

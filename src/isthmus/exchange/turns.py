@@ -13,10 +13,11 @@ reading, so what waits is bounded by one read and `limits.buffer_bytes` per clie
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from isthmus.exchange.session import SessionHost
 
 __all__ = ["SHORT_SLICE_S", "SLICE_S", "Turns"]
 
@@ -29,17 +30,17 @@ class Waiting(Protocol):
     """A client that has more input than fits in a slice."""
 
     def go_on(self, ends_s: float) -> None:
-        """Handle what waits until `ends_s` on the clock of `perf_counter`; wait again if needed."""
+        """Handle what waits until `ends_s` on `SessionHost.clock`; wait again if needed."""
         ...
 
 
 class Turns:
     """Those who wait for their next slice."""
 
-    __slots__ = ("_begun_s", "_ends_s", "_in_turn", "_loop", "_scheduled", "_served_s", "_waiting")
+    __slots__ = ("_begun_s", "_ends_s", "_in_turn", "_scheduled", "_served_s", "_waiting", "host")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, host: SessionHost) -> None:
+        self.host = host
         self._waiting: deque[Waiting] = deque()
         self._scheduled = False
         self._in_turn = False
@@ -56,7 +57,7 @@ class Turns:
 
     def slice_ends_s(self) -> float:
         """When a slice that begins now is over."""
-        now_s = perf_counter()
+        now_s = self.host.clock()
         if self._waiting or now_s < self._served_s + SLICE_S:
             return now_s + SHORT_SLICE_S
         begun_s, self._begun_s = self._begun_s, now_s
@@ -68,7 +69,7 @@ class Turns:
 
     def used_up(self) -> bool:
         """Whether what can wait for a later turn should."""
-        now_s = perf_counter()
+        now_s = self.host.clock()
         if self._waiting or now_s < self._served_s + SLICE_S:
             return True
         if not self._in_turn:
@@ -78,7 +79,7 @@ class Turns:
     def _begin_turn(self, now_s: float) -> None:
         self._in_turn = True
         self._ends_s = now_s + SLICE_S
-        self._loop.call_soon(self._end_turn)
+        self.host.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._in_turn = False
@@ -88,17 +89,17 @@ class Turns:
         self._waiting.append(client)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._serve)
+            self.host.call_soon(self._serve)
 
     def _serve(self) -> None:
         self._scheduled = False
-        now_s = perf_counter()
+        now_s = self.host.clock()
         ends_s = now_s + SLICE_S
         for _ in range(len(self._waiting)):
             self._waiting.popleft().go_on(ends_s)
-            if (now_s := perf_counter()) >= ends_s:
+            if (now_s := self.host.clock()) >= ends_s:
                 break
         self._served_s = now_s
         if self._waiting and not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._serve)
+            self.host.call_soon(self._serve)

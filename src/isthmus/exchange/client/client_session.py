@@ -9,9 +9,9 @@ and 2, pings and AUTH included.
 From the client every frame is looked at: a packet that breaks the specification, or one of
 ``[limits]``, ends that connection, before the broker has seen it, with the reason code that MQTT 5
 provides ([MQTT-4.13.1-1]).  A PUBLISH costs a look into the forwarding table; its payload is not
-touched.  The other half of the pair is in `isthmus.node.broker_session`.
+touched.  The other half of the pair is in `isthmus.exchange.client.broker_session`.
 
-When what comes is handled is `isthmus.node.client_input`'s to say.
+When what comes is handled is `isthmus.exchange.client.input`'s to say.
 
 Invariants:
 
@@ -25,11 +25,9 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from isthmus.errors import (
@@ -38,8 +36,20 @@ from isthmus.errors import (
     RemoteProtocolError,
     UnsupportedProtocolVersion,
 )
+from isthmus.exchange.client.broker_session import BrokerSession
+from isthmus.exchange.client.checks import (
+    TopicAliases,
+    check_connect_length,
+    check_publish_id,
+    check_publish_properties_at,
+    check_topics,
+)
 from isthmus.exchange.client.clients import Client
+from isthmus.exchange.client.input import ClientInput, Waits
+from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
+from isthmus.exchange.host import Cancellable
+from isthmus.exchange.session import SessionStatus, Wire, peer_name
 from isthmus.exchange.traffic.message import from_publish
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
@@ -47,20 +57,9 @@ from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect, PubRel
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
-from isthmus.node.broker_session import BrokerSession
-from isthmus.node.client_checks import (
-    TopicAliases,
-    check_connect_length,
-    check_publish_id,
-    check_publish_properties_at,
-    check_topics,
-)
-from isthmus.node.client_input import ClientInput, Waits
-from isthmus.node.pending import address_group
-from isthmus.node.session import SessionStatus, peer_name
 
 if TYPE_CHECKING:
-    from isthmus.node.runtime import Node
+    from isthmus.exchange.client.relay import Relay
 
 __all__ = ["ClientSession"]
 
@@ -96,8 +95,8 @@ class ClientSession(ClientInput):
         "withheld_flags",
     )
 
-    def __init__(self, node: Node, transport_name: str) -> None:
-        super().__init__(node)
+    def __init__(self, relay: Relay, transport_name: str) -> None:
+        super().__init__(relay)
         self.transport_name = transport_name
         self.connected: Connect | None = None
         """What its CONNECT said, from its arrival on."""
@@ -117,20 +116,18 @@ class ClientSession(ClientInput):
         """Such PUBLISHes and their topics, by identifier, until the broker has answered them."""
         self.withheld_bytes = 0
         self.peer = ""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Cancellable | None = None
 
     # ---- the connection ------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.established(transport, self.node.limits.buffer_bytes)
-        peername = self.wire.get_extra_info("peername")
+    def connection_made(self, wire: Wire) -> None:
+        self.established(wire, self.relay.limits.buffer_bytes)
+        peername = wire.get_extra_info("peername")
         self.peer, self.address = peer_name(peername), address_group(peername)
-        if not self.node.admit(self):
-            self.wire.abort()
+        if not self.relay.admit(self):
+            wire.abort()
             return
-        self.timer = self.node.loop.call_later(
-            self.node.limits.connect_timeout_s, self._connect_timed_out
-        )
+        self._set_timer(self.relay.limits.connect_timeout_s, self._connect_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
         unexpected = self.status is SessionStatus.ESTABLISHED
@@ -140,15 +137,15 @@ class ClientSession(ClientInput):
         elif self.waits is Waits.CONNACK and unexpected:
             # As without a node: the broker gets what was sent, and judges it.
             self.orphaned = True
-            self._set_timer(self.node.limits.broker_timeout_s, self.finish)
+            self._set_timer(self.relay.limits.broker_timeout_s, self.finish)
         elif self.parked and self.waits in (Waits.LINK, Waits.TURN):
             self.orphaned = True  # its DISCONNECT may be among what waits
             if self.waits is Waits.LINK:
-                self.go_on(self.node.turns.slice_ends_s())
-        elif self.handle is not None and self.node.turns.used_up():
+                self.go_on(self.relay.turns.slice_ends_s())
+        elif self.handle is not None and self.relay.turns.used_up():
             self.orphaned = True  # many hang up at once, each with its will
             self.waits = Waits.TURN
-            self.node.turns.wait(self)
+            self.relay.turns.wait(self)
         else:
             self.finish()
 
@@ -162,13 +159,13 @@ class ClientSession(ClientInput):
             self.paired.close()
             self.paired = None
         if self.handle is not None:
-            self.node.exchange.client_closed(self.handle, unexpected=not self.disconnected)
+            self.relay.exchange.client_closed(self.handle, unexpected=not self.disconnected)
             self.handle = None
-        self.node.client_gone(self)
+        self.relay.client_gone(self)
 
     def _connect_timed_out(self) -> None:
         self.timer = None
-        waited_s = self.node.limits.connect_timeout_s
+        waited_s = self.relay.limits.connect_timeout_s
         self._end(
             "connect-timeout",
             RemoteProtocolError(f"no CONNECT within {waited_s:g} s", section="MQTT-3.1.0-1"),
@@ -176,7 +173,7 @@ class ClientSession(ClientInput):
 
     def _set_timer(self, delay_s: float, callback: Callable[[], None]) -> None:
         self._cancel_timer()
-        self.timer = self.node.loop.call_later(delay_s, callback)
+        self.timer = self.host.call_later(delay_s, callback)
 
     def _cancel_timer(self) -> None:
         if self.timer is not None:
@@ -196,7 +193,7 @@ class ClientSession(ClientInput):
                 ),
             )
             return
-        limits = self.node.limits
+        limits = self.relay.limits
         try:
             stop = frame_length(data, 0)
             check_connect_length(stop, limits)
@@ -207,25 +204,25 @@ class ClientSession(ClientInput):
             self._keep(data)
             return
         try:
-            connect = decode_connect(data[:stop], self.node.read_limits)
+            connect = decode_connect(data[:stop], self.relay.read_limits)
             check_topics(connect, limits)
         except RemoteProtocolError as error:
             self._refuse_connect(data, error, "malformed-connect")
             return
         self._cancel_timer()
-        self.node.entrance.leave(self)
+        self.relay.entrance.leave(self)
         self.connected = replace(connect, password=None)  # the broker's to check, not ours to keep
         self.protocol_level = connect.protocol_level
         if self.refused:
             self.refuse(ReasonCode.QUOTA_EXCEEDED, "clients-limit")
             return
-        if connect.client_id.startswith(self.node.own_client_ids):
+        if connect.client_id.startswith(self.relay.own_client_ids):
             # It would take over a session by which the node publishes.
             self.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "reserved-client-id")
             return
         self.connect_frame = data[:stop]
         self.waits = Waits.CONNACK
-        self.node.open_broker_session(self)
+        self.relay.open_broker_session(self)
         self._count_pending()
         if stop < len(data):
             self.data_received(data[stop:])
@@ -240,7 +237,7 @@ class ClientSession(ClientInput):
     def accepted(self, connack: ConnAck) -> None:
         """The broker's CONNACK takes the client in: from now on the exchange knows it."""
         assert self.connected is not None
-        exchange = self.node.exchange
+        exchange = self.relay.exchange
         self.handle = exchange.client_opened(self.connected.client_id)
         exchange.client_packet(self.handle, PacketType.CONNECT, self.connect_frame)
         self.connect_frame = b""
@@ -252,11 +249,11 @@ class ClientSession(ClientInput):
             self.withheld_flags = 0x01
         if granted.maximum_qos is not None:
             self.withheld_flags |= 0x04 if granted.maximum_qos else 0x06
-        self.node.client_accepted(self, connack)
+        self.relay.client_accepted(self, connack)
 
     def released(self) -> None:
         """The client has its CONNACK: what it sent before goes on."""
-        self.go_on(self.node.turns.slice_ends_s())
+        self.go_on(self.relay.turns.slice_ends_s())
         if not self.over:
             self._count_pending()
 
@@ -271,7 +268,7 @@ class ClientSession(ClientInput):
 
     def _relay(self, data: bytes, offsets: Sequence[int]) -> int:
         """Check the whole frames in `data` and send them to the broker; how far it came."""
-        exchange = self.node.exchange
+        exchange = self.relay.exchange
         routes = exchange.client_routes
         inspects = exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
@@ -324,7 +321,7 @@ class ClientSession(ClientInput):
             self._protocol_error(error)
             return whole
         if waits:
-            self.node.pacer.waits += waits
+            self.relay.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         return whole
 
@@ -340,20 +337,20 @@ class ClientSession(ClientInput):
         broker = self.paired
         if data and broker is not None and broker.status is _ESTABLISHED:
             broker.wire.write(data)
-        counters = self.node.counters
+        counters = self.relay.counters
         counters.client_bytes += len(data)
         counters.client_publishes += publishes
 
     def _took_time(self) -> None:
         """Something costly was done: if the slice is over, the rest of the frames must wait."""
         if not self.ends_s:
-            self.ends_s = self.node.turns.slice_ends_s()  # it begins with what is costly
-        elif perf_counter() > self.ends_s:
+            self.ends_s = self.relay.turns.slice_ends_s()  # it begins with what is costly
+        elif self.host.clock() > self.ends_s:
             self.interrupted = True
 
     def _check_properties(self, data: bytes, topic: bytes, pos: int, stop: int) -> bytes:
         """Check a v5 PUBLISH's properties; return its real topic."""
-        alias = check_publish_properties_at(data, pos, stop, self.node.limits.property_bytes)
+        alias = check_publish_properties_at(data, pos, stop, self.relay.limits.property_bytes)
         self._took_time()
         return self.aliases.topic(alias, topic)
 
@@ -375,28 +372,28 @@ class ClientSession(ClientInput):
         if kind == _CONNECT >> 4:
             raise RemoteProtocolError("a second CONNECT", section="MQTT-3.1.0-2")
         frame = data[start:stop]
-        packet = decode(frame, self.protocol_level, self.node.read_limits)
+        packet = decode(frame, self.protocol_level, self.relay.read_limits)
         self._took_time()
         if kind == _DISCONNECT >> 4:
             self.over = self.disconnected = self.interrupted = True
         elif kind in _ANSWERED:
-            check_topics(packet, self.node.limits)
+            check_topics(packet, self.relay.limits)
             self.awaited += 1
         elif isinstance(packet, PubRel):
             self.unreleased.release(packet.packet_id)
         if self.handle is not None:
-            self.node.exchange.client_packet(self.handle, PacketType(kind), frame)
+            self.relay.exchange.client_packet(self.handle, PacketType(kind), frame)
 
     # ---- what the algorithm says of it ---------------------------------------------------
 
     def _approved(self, head: int, frame: bytes) -> bool:
         """Ask the algorithm about a PUBLISH; one that it keeps back is answered from here."""
         self._took_time()
-        if self.handle is None or self.node.exchange.client_packet(
+        if self.handle is None or self.relay.exchange.client_packet(
             self.handle, PacketType.PUBLISH, frame
         ):
             return True
-        self.node.counters.refusals["publish-kept-back"] += 1
+        self.relay.counters.refusals["publish-kept-back"] += 1
         if head & 0x06:
             answer = _PUBACK if head & 0x06 == 0x02 else _PUBREC
             # MQTT 3.1.1 cannot say no: the client takes it for delivered (§3.3.5).
@@ -414,10 +411,8 @@ class ClientSession(ClientInput):
             self._pass_on(frame, topic)
 
     def _pass_on(self, frame: bytes, topic: bytes) -> None:
-        exchange = self.node.exchange
-        message = from_publish(
-            frame, self.protocol_level, topic, exchange.node_id, self.node.loop.time()
-        )
+        exchange = self.relay.exchange
+        message = from_publish(frame, self.protocol_level, topic, exchange.node_id, self.host.now())
         if message.qos == 2 and self.unreleased.is_repetition(
             _packet_id(frame), dup=bool(frame[0] & 0x08)
         ):
@@ -430,14 +425,14 @@ class ClientSession(ClientInput):
 
         Some do all the same (RabbitMQ lowers the QoS): the fabric gets it if the broker says so.
         """
-        if frame[0] & 0x06 and self.withheld_bytes + len(frame) <= self.node.limits.packet_bytes:
+        if frame[0] & 0x06 and self.withheld_bytes + len(frame) <= self.relay.limits.packet_bytes:
             packet_id = _packet_id(frame)
             self._take_withheld(packet_id)
             self.awaited += 1
             self.withheld_bytes += len(frame)
             self.withheld[packet_id] = frame, topic
         else:
-            self.node.counters.refusals["publish-not-granted"] += 1
+            self.relay.counters.refusals["publish-not-granted"] += 1
 
     def _take_withheld(self, packet_id: int) -> tuple[bytes, bytes] | None:
         withheld = self.withheld.pop(packet_id, None)
@@ -452,7 +447,7 @@ class ClientSession(ClientInput):
             self.unreleased.release(packet_id)
         if withheld := self._take_withheld(packet_id):
             if refused:
-                self.node.counters.refusals["publish-not-granted"] += 1
+                self.relay.counters.refusals["publish-not-granted"] += 1
             else:
                 self._pass_on(*withheld)
 
@@ -466,7 +461,7 @@ class ClientSession(ClientInput):
 
     def _link_has_room(self) -> None:
         if self.waits is Waits.LINK:
-            self.go_on(self.node.turns.slice_ends_s())
+            self.go_on(self.relay.turns.slice_ends_s())
 
     # ---- ends ----------------------------------------------------------------------------
 
@@ -520,7 +515,7 @@ class ClientSession(ClientInput):
             self._write(encode(Disconnect(code), 5))
 
     def _close_for(self, cause: str, detail: str) -> None:
-        self.node.count_refusal(self, cause, detail)
+        self.relay.count_refusal(self, cause, detail)
         self.over = True
         self._forget_pending()
         self.close()

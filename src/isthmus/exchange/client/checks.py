@@ -6,8 +6,8 @@ of a PUBLISH look at its bytes where they lie, because it is passed on as it cam
 
 from __future__ import annotations
 
-from isthmus.config.files import Limits
 from isthmus.errors import MalformedPacket, PacketTooLarge, RemoteProtocolError
+from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.traffic.routes import decode_topic
 from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import Connect, Packet, Subscribe, Unsubscribe
@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 
-def read_limits(limits: Limits) -> ReadLimits:
+def read_limits(limits: ClientLimits) -> ReadLimits:
     """How much of one packet is read."""
     return ReadLimits(limits.property_bytes, limits.filters_per_packet)
 
 
-def check_connect_length(length: int, limits: Limits) -> None:
+def check_connect_length(length: int, limits: ClientLimits) -> None:
     """A CONNECT is what strangers send; `length` is what its header says."""
     limit = min(limits.connect_bytes, limits.packet_bytes)
     if length > limit:
@@ -40,7 +40,7 @@ def check_connect_length(length: int, limits: Limits) -> None:
         )
 
 
-def check_topics(packet: Packet, limits: Limits) -> None:
+def check_topics(packet: Packet, limits: ClientLimits) -> None:
     """The levels of a will's topic and of filters."""
     slashes = limits.topic_levels  # one more level than slashes
     if isinstance(packet, Connect):

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
-from isthmus.config.files import Limits
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.client.limits import ClientLimits
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = ["Pending", "address_group"]
@@ -37,7 +37,7 @@ class Pending:
 
     __slots__ = ("_by_address", "_clients", "_limits", "_per_address", "total")
 
-    def __init__(self, limits: Limits, clients: Iterable[Holder]) -> None:
+    def __init__(self, limits: ClientLimits, clients: Iterable[Holder]) -> None:
         self._limits = limits
         self._per_address = max(limits.pending_bytes_per_address, limits.packet_bytes)
         self._clients = clients

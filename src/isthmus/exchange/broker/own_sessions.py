@@ -1,0 +1,161 @@
+"""The node's own sessions with its broker: one for each neighbor, and one that asks.
+
+They publish what comes over links (`Injector`) and ask what is retained (`RetainedReader`), and
+share what they find out about the broker: the level that it speaks, whether it lets the node in,
+what it closes on.  A neighbor's session is opened when its link comes up, and closed when the
+neighbor is one no more and all that it sent is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from isthmus.exchange.broker.aversions import Aversions
+from isthmus.exchange.broker.injector import Injector
+from isthmus.exchange.broker.retained_reader import RetainedReader
+from isthmus.exchange.session import SessionHost
+from isthmus.exchange.traffic.message import Message
+from isthmus.mqtt.packets import Connect
+
+if TYPE_CHECKING:
+    from isthmus.exchange.exchange import Exchange
+
+__all__ = ["Login", "OwnSessions", "SetAside", "own_client_id"]
+
+RETIRE_S: Final = 0.5
+
+Login = Callable[[], tuple[str | None, bytes | None]]
+SetAside = Callable[[Message, str, str], None]
+
+
+def own_client_id(node_id: str, key: str) -> str:
+    """The client id of the session for the neighbor `key`; with none, what they all begin with."""
+    return f"isthmus-{node_id}-{key}"
+
+
+class OwnSessions:
+    """What `isthmus.exchange.host.Host` has for the exchange, of the broker."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        node_id: str,
+        *,
+        exchange: Callable[[], Exchange],
+        login: Login,
+        linger_s: float,
+        set_aside: SetAside,
+    ) -> None:
+        """`set_aside` is told the message, the neighbor, and why."""
+        self.host = host
+        self._node_id = node_id
+        self._login = login
+        self.linger_s = linger_s
+        self._exchange = exchange
+        self.set_aside = set_aside
+        self.level = 5
+        """What they speak with the broker; 4 once it is known to be older."""
+        self.problem = ""
+        """Why the broker refuses them."""
+        self.aversions = Aversions()
+        self.injectors: dict[str, Injector] = {}
+        self._joined: set[str] = set()
+        self._reader = RetainedReader(self)
+        self.ask_retained = self._reader.ask
+
+    # ---- what comes over links -----------------------------------------------------------
+
+    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+        return self._injector(key).inject(message, done)
+
+    def give_up_injected(self, key: str, size: int) -> int:
+        injector = self.injectors.get(key)
+        return 0 if injector is None else injector.give_up(size)
+
+    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
+        return self._injector(key).inject_plain(topic, payload)
+
+    def _injector(self, key: str) -> Injector:
+        injector = self.injectors.get(key)
+        if injector is None:
+            injector = self.injectors[key] = Injector(self, key)
+            if key not in self._joined:
+                self.host.call_later(RETIRE_S, partial(self._retire, key))
+        return injector
+
+    def neighbor_joined(self, key: str) -> None:
+        self._joined.add(key)
+        self._injector(key)
+
+    def neighbor_left(self, key: str) -> None:
+        self._joined.discard(key)
+        self._retire(key)
+
+    def _retire(self, key: str) -> None:
+        """Close the session of a neighbor that is gone, once all that it sent is acknowledged."""
+        injector = self.injectors.get(key)
+        if injector is None or key in self._joined:
+            return
+        if len(injector):
+            self.host.call_later(RETIRE_S, partial(self._retire, key))
+            return
+        injector.close()
+        del self.injectors[key]
+        if not self.injectors:
+            self.refused("")
+
+    ask_retained: Callable[
+        [Sequence[bytes], Callable[[Mapping[bytes, bytes | None] | None], None]], None
+    ]
+
+    def close(self) -> None:
+        for injector in self.injectors.values():
+            injector.close()
+        self._reader.close()
+
+    # ---- the exchange --------------------------------------------------------------------
+
+    @property
+    def counters(self) -> Counter[str]:
+        return self._exchange().counters
+
+    def session_lost(self, key: str) -> None:
+        """What the broker has been given by it may be lost."""
+        self._exchange().retention.broker.session_lost(key)
+
+    # ---- the broker ----------------------------------------------------------------------
+
+    def connect(self, key: str, keep_alive: int, level: int) -> Connect:
+        username, password = self._login()
+        return Connect(
+            client_id=own_client_id(self._node_id, key),
+            clean_start=True,
+            keep_alive=keep_alive,
+            username=username,
+            password=password,
+            protocol_level=level,
+        )
+
+    def refused(self, cause: str) -> None:
+        """The broker refused one of them, or (without a cause) took it."""
+        if cause and cause != self.problem:
+            self.host.log(
+                "error",
+                "broker refuses the node's own session, so nothing from other nodes reaches it; "
+                "see [broker] username and password",
+                cause=cause,
+            )
+        self.problem = cause
+
+    @property
+    def standing(self) -> int:
+        """How many neighbors' sessions stand."""
+        return sum(injector.connected for injector in self.injectors.values())
+
+    @property
+    def silent(self) -> bool:
+        """The broker was asked something and does not answer."""
+        return any(injector.silent for injector in self.injectors.values())

@@ -1,0 +1,39 @@
+"""Sessions on an event loop, and options of their sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+from isthmus.exchange.session import Session
+
+__all__ = ["as_protocol", "probe_when_idle"]
+
+KEEPALIVE_IDLE_S = 60
+KEEPALIVE_INTERVAL_S = 15
+KEEPALIVE_PROBES = 4
+
+
+def as_protocol(session: Session) -> asyncio.Protocol:
+    """A session is called as a protocol is, and knows nothing of event loops."""
+    return cast(asyncio.Protocol, session)
+
+
+def probe_when_idle(sock: object) -> None:
+    """Let the kernel find who vanished without a FIN; MQTT's keep-alive may be off.
+
+    Connections that a listening socket accepts have its options.
+    """
+    fileno = getattr(sock, "fileno", None)
+    if fileno is None:
+        return
+    # The event loop's own socket object does not let options be set.
+    view = socket.socket(fileno=fileno())
+    try:
+        view.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+    finally:
+        view.detach()

@@ -1,0 +1,225 @@
+"""The node's own session with a broker that hangs, refuses, or closes on a message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isthmus.exchange.broker import injector as module
+from isthmus.exchange.broker.injection import TRIES
+from isthmus.exchange.broker.own_sessions import OwnSessions
+from isthmus.exchange.session import Session
+from isthmus.exchange.traffic.message import Message
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.framing import scan
+from isthmus.mqtt.packets import ConnAck, Connect, PingReq, PubAck, Publish
+from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
+from support.hosts import HandHost, MemoryWire
+
+
+class Broker:
+    """Answers everything, or nothing; takes connections, or does not."""
+
+    def __init__(self, host: HandHost) -> None:
+        self.host = host
+        self.takes = self.answers = True
+        self.level = 5
+        self.refuses = False
+        self.poison = b""
+        self.wires: list[MemoryWire] = []
+        self.connects: list[Connect] = []
+        self.published: list[bytes] = []
+
+    def turn(self, seconds: float = 0.1) -> None:
+        """What happens in a short time."""
+        while self.host.opening:
+            session, failed = self.host.opening.popleft()
+            if self.takes:
+                self._accept(session)
+            else:
+                failed("connection refused")
+        for wire in self.wires:
+            if data := wire.taken():
+                for start, stop in pairwise(scan(data)):
+                    if not wire.closing:
+                        self._packet(wire, data[start:stop])
+        self.host.run(seconds)
+
+    def run(self, seconds: float) -> None:
+        until_s = self.host.now() + seconds
+        while self.host.now() < until_s:
+            self.turn()
+
+    def _accept(self, session: Session) -> None:
+        wire = MemoryWire(self.host, session)
+        self.wires.append(wire)
+        session.connection_made(wire)
+
+    def _packet(self, wire: MemoryWire, frame: bytes) -> None:
+        packet = decode(frame, 5)
+        if isinstance(packet, Connect):
+            self.connects.append(packet)
+        if not self.answers:
+            return
+        match packet:
+            case Connect(protocol_level=5) if self.level == 4:
+                wire.feed(b"")
+            case Connect(protocol_level=level):
+                code = ReasonCode.NOT_AUTHORIZED if self.refuses else ReasonCode.SUCCESS
+                if self.refuses and level == 4:
+                    wire.feed(encode(ConnAck(False, ConnectReturnCode.NOT_AUTHORIZED), 4))
+                else:
+                    wire.feed(encode(ConnAck(False, code), level))
+            case PingReq():
+                wire.feed(b"\xd0\x00")
+            case Publish(payload=payload) if payload == self.poison:
+                wire.feed(b"")
+            case Publish(packet_id=packet_id, payload=payload):
+                self.published.append(payload)
+                if packet_id:
+                    wire.feed(encode(PubAck(packet_id), 5))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.host = HandHost()
+        self.broker = Broker(self.host)
+        self.lost: list[str] = []
+        self.aside: list[tuple[bytes, str, str]] = []
+        retained = SimpleNamespace(broker=SimpleNamespace(session_lost=self.lost.append))
+        exchange: Any = SimpleNamespace(counters=Counter[str](), retention=retained)
+        self.own = OwnSessions(
+            self.host,
+            "b",
+            exchange=lambda: exchange,
+            login=lambda: ("user", b"word"),
+            linger_s=1.0,
+            set_aside=lambda *what: self.aside.append((what[0].payload, *what[1:])),
+        )
+        self.done: list[bytes] = []
+
+    def inject(self, payload: bytes, qos: int = 1) -> None:
+        def done() -> None:
+            self.done.append(payload)
+
+        assert self.own.inject(Message(b"t", payload, qos=qos), "a", done)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.own.neighbor_joined("a")
+    made.broker.run(0.5)
+    return made
+
+
+def test_a_session_says_who_it_is(rig: Rig) -> None:
+    (connect,) = rig.broker.connects
+    assert (connect.client_id, connect.username, connect.password) == (
+        "isthmus-b-a",
+        "user",
+        b"word",
+    )
+    assert rig.own.standing == 1
+
+
+def test_a_broker_that_hangs_is_noticed_and_nothing_is_blamed(rig: Rig) -> None:
+    rig.broker.answers = False
+    rig.inject(b"x")
+    rig.broker.run(module.PING_S + module.ANSWER_S)
+    assert rig.own.silent
+    rig.broker.run(module.SILENT_S + 3 * module.GREETING_S)
+    assert len(rig.broker.connects) >= 3
+    assert rig.own.silent
+    assert rig.own.standing == 0
+    rig.broker.answers = True
+    rig.broker.run(2 * module.GREETING_S)
+    assert rig.own.standing == 1
+    assert not rig.own.silent
+    assert rig.done == [b"x"]
+    # Not taken for a broker that knows only MQTT 3.1.1.
+    assert {each.protocol_level for each in rig.broker.connects} == {5}
+    assert rig.broker.published == [b"x"]
+    assert rig.lost == ["a"]
+
+
+def test_a_broker_that_is_away_is_tried_again_less_and_less_often() -> None:
+    rig = Rig()
+    rig.broker.takes = False
+    rig.inject(b"x")
+    rig.broker.run(10.0)
+    assert rig.done == []
+    rig.broker.takes = True
+    rig.broker.run(module.LONGEST_PAUSE_S + 1.0)
+    assert rig.done == [b"x"]
+    assert len(rig.broker.connects) == 1
+
+
+def test_an_older_broker_is_spoken_to_as_it_wants() -> None:
+    rig = Rig()
+    rig.broker.level = 4
+    rig.own.neighbor_joined("a")
+    rig.broker.run(2.0)
+    assert [each.protocol_level for each in rig.broker.connects] == [5, 4]
+    assert rig.own.level == 4
+    assert rig.own.standing == 1
+
+
+def test_a_broker_that_refuses_is_named_as_the_problem() -> None:
+    rig = Rig()
+    rig.broker.refuses = True
+    rig.own.neighbor_joined("a")
+    rig.broker.run(1.0)
+    assert rig.own.problem == "not authorized"
+    rig.broker.refuses = False
+    rig.broker.run(5.0)
+    assert rig.own.problem == ""
+    assert [event for level, event in rig.host.logged if level == "error"] == [
+        "broker refuses the node's own session, so nothing from other nodes reaches it; "
+        "see [broker] username and password"
+    ]
+
+
+def test_what_a_broker_closes_on_is_set_aside_while_a_witness_stands(rig: Rig) -> None:
+    rig.broker.poison = b"bad"
+    for payload in (b"one", b"bad", b"two"):
+        rig.inject(payload)
+    rig.broker.run(10.0)
+    assert rig.aside == [(b"bad", "a", f"{TRIES} sessions fell with it: {_CLOSED}")]
+    assert rig.done[-2:] == [b"bad", b"two"]
+    assert rig.broker.published.count(b"two") == 1
+    assert rig.own.standing == 1
+    rig.broker.run(module.WITNESS_AGAIN_S * 3)
+    assert sum(not wire.closing for wire in rig.broker.wires) == 1  # the witness is dismissed
+
+
+_CLOSED = "the broker closed the connection"
+
+
+def test_the_session_of_a_neighbor_that_left_is_closed_when_all_is_acknowledged(rig: Rig) -> None:
+    rig.broker.answers = False
+    rig.inject(b"x")
+    rig.own.neighbor_left("a")
+    rig.broker.run(3.0)
+    assert rig.own.standing == 1
+    rig.broker.wires[0].feed(encode(PubAck(1), 5))
+    rig.broker.run(1.0)
+    assert rig.done == [b"x"]
+    assert rig.own.standing == 0
+    assert rig.own.injectors == {}
+    assert all(wire.closing for wire in rig.broker.wires)
+
+
+def test_a_connection_that_is_made_after_the_end_is_closed() -> None:
+    rig = Rig()
+    rig.own.neighbor_joined("a")
+    rig.own.close()
+    rig.broker.run(1.0)
+    assert all(wire.closing for wire in rig.broker.wires)
+    assert rig.broker.connects == []
+    assert rig.own.level == 5
