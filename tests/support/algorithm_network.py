@@ -12,7 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from isthmus.cooperation.api import (
+    AS_CONFIGURED,
     CooperationAlgorithm,
+    LinkOptions,
     Port,
     SessionInfo,
     SessionKind,
@@ -78,7 +80,7 @@ class FakePort:
         self.pairs[broker] = client
         return client, broker
 
-    def create_session(self, address: str) -> SessionInfo:
+    def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         assert self.network is not None
         return self.network.connect(self._node_id, address)
 

@@ -24,7 +24,9 @@ A session with a neighbor is the *link*, whatever TCP connections it is made of 
 While a link is down but kept, the node queues what `route` sends there, so an algorithm should not
 forget what it knows of that neighbor before `on_session_closed`.
 
-Statuses are those of ILDM Fig. 5.
+Statuses of sessions are those of ILDM Fig. 5 (a).  Those of a node, Fig. 5 (b), are hooks here: it
+runs from `on_node_start` to `on_node_stop`, `on_node_add` and `on_node_remove` are its adding and
+removing, which take no time that anybody could see.
 """
 
 from __future__ import annotations
@@ -33,15 +35,16 @@ import random
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Packet
 from isthmus.mqtt.primitives import PacketType
 
 __all__ = [
+    "AS_CONFIGURED",
     "CooperationAlgorithm",
-    "NodeStatus",
+    "LinkOptions",
     "Port",
     "Route",
     "SessionInfo",
@@ -56,15 +59,6 @@ class SessionStatus(Enum):
     CLOSED = "closed"
     ESTABLISHED = "established"
     TERMINATING = "terminating"
-
-
-class NodeStatus(Enum):
-    """ILDM Fig. 5 (b)."""
-
-    STOPPED = "stopped"
-    RUNNING = "running"
-    ILDM_ADDING = "adding"
-    ILDM_REMOVING = "removing"
 
 
 class SessionKind(Enum):
@@ -85,6 +79,18 @@ class SessionInfo:
     """A client's id, a neighbor's node id; empty where it is not known yet."""
     status: SessionStatus = SessionStatus.CLOSED
     address: str = field(default="", compare=False)
+    """Of a neighbor: where it is dialed or, if it dialed this node, where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """How a link is to be made; None is what ``[link]`` says."""
+
+    lanes: int | None = None
+    qos: int | None = None
+
+
+AS_CONFIGURED: Final = LinkOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,11 @@ class Route:
 
 
 class Port(Protocol):
-    """What an algorithm can do.  Nothing here blocks, and no hook is called from within a call."""
+    """What an algorithm can do.  Nothing here blocks, and no hook is called from within a call.
+
+    It can be used from the algorithm's `__init__` on.  Nothing happens until the node runs: then
+    what is to be dialed is dialed, and timers are started.
+    """
 
     @property
     def node_id(self) -> str: ...
@@ -107,12 +117,21 @@ class Port(Protocol):
         """How many topic filters the node lets one local client be subscribed to."""
         ...
 
-    def create_session(self, address: str) -> SessionInfo:
-        """Begin a link to the node at `address`; it is kept up until it is closed."""
+    def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
+        """Begin a link to the node at `address`; it is kept up until it is closed.
+
+        `on_session_established` follows for the session that is returned.  If it turns out that the
+        node there is a neighbor already, which had dialed this one, then `on_session_closed` does:
+        `peer` says which neighbor it is, whose own session stays.
+        """
         ...
 
     def close_session(self, session: SessionInfo) -> None:
-        """End a session in an orderly way; `on_session_closed` follows."""
+        """End a session in an orderly way: it is TERMINATING, and `on_session_closed` follows.
+
+        A neighbor is not dialed any more; it may itself dial this node and come back, with another
+        session, unless the operator has removed it.
+        """
         ...
 
     def send_message(self, session: SessionInfo, message: bytes) -> bool:
@@ -241,12 +260,12 @@ class CooperationAlgorithm:
     def on_neighbors_back(self) -> None:
         """The answer of `Port.awaits_others` may have changed."""
 
-    def on_node_add(self, address: str) -> None:
+    def on_node_add(self, address: str, options: LinkOptions) -> None:
         """A neighbor is to be added (configuration or operator)."""
-        self.port.create_session(address)
+        self.port.create_session(address, options)
 
     def on_node_remove(self, session: SessionInfo) -> None:
-        """A neighbor is to be removed."""
+        """The operator removes a neighbor: once it is closed it is refused until it is added."""
         self.port.close_session(session)
 
     # ---- timers ----

@@ -44,6 +44,15 @@ class Alone(CooperationAlgorithm):
     name = "none"
 
 
+class _PortUsed(Exception):
+    """An algorithm uses its port in `__init__`."""
+
+
+class _NoPort:
+    def __getattr__(self, name: str) -> object:
+        raise _PortUsed(name)
+
+
 def names() -> tuple[str, ...]:
     """All names that `load` knows: the built-in ones, then those of plug-ins in order."""
     others = {entry.name for entry in entry_points(group=GROUP)} - _BUILT_IN.keys()
@@ -52,12 +61,10 @@ def names() -> tuple[str, ...]:
 
 def check_options(name: str, options: Mapping[str, object]) -> None:
     """Let the algorithm judge its own keys, without a node; raises its `ValueError`."""
-    no_port = cast("Port", object())
     try:
-        load(name)(no_port, options)
-    except AttributeError:
-        # It uses its port at once, which the API does not ask it to leave: only a node can tell.
-        return
+        load(name)(cast("Port", _NoPort()), options)
+    except _PortUsed:
+        return  # only a node can tell
 
 
 def load(name: str) -> type[CooperationAlgorithm]:

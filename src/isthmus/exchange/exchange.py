@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.cooperation.api import (
+    AS_CONFIGURED,
     CooperationAlgorithm,
-    NodeStatus,
+    LinkOptions,
     SessionInfo,
     SessionKind,
     SessionStatus,
@@ -91,7 +92,6 @@ class Exchange:
         self.settings = settings
         self.node_id = settings.node_id
         self.filters_per_client = settings.filters_per_client
-        self.status_name = NodeStatus.STOPPED
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"
         self._session_ids = 0
@@ -102,18 +102,20 @@ class Exchange:
         )
         self.links = Links(host, settings.link, hello, self)
         self.guard = TopologyGuard(self.node_id, self.incarnation, self)
-        self.algorithm = algorithm(self, settings.options)
-        self._timers = Timers(host, self.algorithm.on_timer)
-        self.clients = Clients(host, self.algorithm, self._session, self._will_due)
-        any_client = self._session(SessionKind.LOCAL_CLIENT, "")
+        self._running = False
+        self._early_timers: dict[Hashable, float] = {}
+        """Those that the algorithm sets before the node runs."""
+        self._timers = Timers(host, self._timer_fired)
+        self.clients = Clients(host, self._session, self._will_due)
         self.traffic = traffic = Traffic(
             host,
-            self.algorithm,
             links=self.links,
             guard=self.guard,
             counters=self.counters,
-            any_client=any_client,
+            any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
         )
+        self.algorithm = algorithm(self, settings.options)
+        self.clients.algorithm = traffic.algorithm = self.algorithm
         self.retention = traffic.retention
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
@@ -123,9 +125,11 @@ class Exchange:
     # ---- life ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.status_name = NodeStatus.RUNNING
+        self._running = True
         self.retention.start()
         self.recovery.start()
+        for key, delay_s in self._early_timers.items():
+            self._timers.set_timer(delay_s, key)
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
@@ -150,10 +154,10 @@ class Exchange:
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbors."""
-        if self.status_name is NodeStatus.STOPPED:
+        if not self._running:
             return
         self.algorithm.on_node_stop()
-        self.status_name = NodeStatus.STOPPED
+        self._running = False
         self.links.stop()
         self.traffic.stop()
         self.recovery.stop()
@@ -162,42 +166,42 @@ class Exchange:
 
     def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
         """Add a neighbor (ILDM §4.4)."""
-        self._peer_options = (sessions, qos)
-        self.status_name = NodeStatus.ILDM_ADDING
-        self.algorithm.on_node_add(address)
-        self.status_name = NodeStatus.RUNNING
+        self.algorithm.on_node_add(address, LinkOptions(sessions, qos))
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""
-        peer = self.links.peers.get(name)
-        link = peer.link if peer is not None else self.links.links.get(name)
-        if link is None:
-            return self.links.remove(name)
-        self.status_name = NodeStatus.ILDM_REMOVING
-        self.algorithm.on_node_remove(link.info)
-        self.status_name = NodeStatus.RUNNING
-        return True
+        removed = self.links.remove(name)
+        if isinstance(removed, Link):
+            self.algorithm.on_node_remove(removed.info)
+        return removed is not None
 
     # ---- the algorithm's port ------------------------------------------------------------
 
-    _peer_options: tuple[int | None, int | None] = (None, None)
-
-    def create_session(self, address: str) -> SessionInfo:
-        sessions, qos = self._peer_options
-        self._peer_options = (None, None)
+    def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         defaults = self.settings.link
         return self.links.dial(
             address,
-            defaults.sessions if sessions is None else sessions,
-            defaults.qos if qos is None else qos,
+            defaults.sessions if options.lanes is None else options.lanes,
+            defaults.qos if options.qos is None else options.qos,
         ).info
 
     def close_session(self, session: SessionInfo) -> None:
-        self.links.remove(session.peer or session.address)
+        if session.status is not SessionStatus.TERMINATING:
+            session.status = SessionStatus.TERMINATING
+            self.links.no_longer_dial(session)
+            # Not from within a hook: what follows from it calls others.
+            self.host.call_later(0.0, lambda: self._close(session))
+
+    def _close(self, session: SessionInfo) -> None:
+        for link in [link for link in self.links if link.info is session]:
+            self.links.close(link)
+        if session.status is SessionStatus.TERMINATING:
+            session.status = SessionStatus.CLOSED
+            self.algorithm.on_session_closed(session)
 
     def send_message(self, session: SessionInfo, message: bytes) -> bool:
         link = self.traffic.by_session.get(session)
-        if link is None or not link.active:
+        if link is None or session.status is not SessionStatus.ESTABLISHED:
             return False
         self.counters["control_sent"] += 1
         return link.send_control(message)
@@ -212,14 +216,12 @@ class Exchange:
         link = self.traffic.by_session.get(session)
         if link is not None:
             connection = link.connections[0] if link.lanes else None
-            # Not from within a hook: what follows from it calls others.
             self.host.call_later(0.0, lambda: self._refuse(link, connection, error))
 
     def _refuse(
         self, link: Link, connection: Connection | None, error: RemoteProtocolError
     ) -> None:
         if connection is not None and connection in link.connections:
-            self.algorithm.on_recv_failure(link.info, error)
             self.links.misbehaved(connection, error)
 
     def synchronized(self, session: SessionInfo) -> None:
@@ -232,10 +234,17 @@ class Exchange:
         self.traffic.routes_changed(None if filters is None else list(filters))
 
     def set_timer(self, delay_s: float, key: Hashable) -> None:
-        self._timers.set_timer(delay_s, key)
+        if self._running:
+            self._timers.set_timer(delay_s, key)
+        else:
+            self._early_timers[key] = delay_s
 
     def cancel_timer(self, key: Hashable) -> None:
+        self._early_timers.pop(key, None)
         self._timers.cancel_timer(key)
+
+    def _timer_fired(self, key: Hashable) -> None:
+        self.algorithm.on_timer(key)
 
     def now(self) -> float:
         return self.host.now()
@@ -286,8 +295,6 @@ class Exchange:
         self.counters["wills_sent"] += 1
         self.client_publish(message, _nobody_to_hold)
 
-    # ---- routing -------------------------------------------------------------------------
-
     # ---- links ---------------------------------------------------------------------------
 
     def link_up(self, link: Link) -> None:
@@ -318,6 +325,20 @@ class Exchange:
                 bytes=size,
                 limit=link.packet_bytes,
             )
+
+    def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
+        if link.active:
+            self.algorithm.on_recv_failure(link.info, error)
+
+    def linked_before(self, session: SessionInfo, link: Link) -> None:
+        """The node that was to become `session` is linked already: it had dialed."""
+        session.peer = link.info.peer
+        if link.joined_s < 0:
+            self.traffic.by_session.pop(link.info, None)
+            self.traffic.by_session[session] = link
+            link.info = session
+        else:
+            self.algorithm.on_session_closed(session)
 
     def link_gone(self, link: Link) -> None:
         self._told_too_large_s.pop(link.info.peer, None)
@@ -359,18 +380,11 @@ class Exchange:
             raise RemoteProtocolError(f"a control packet of {len(frame)} bytes")
         elif link.active:
             self.counters["control_received"] += 1
-            self._tell_algorithm(link, PacketType(head >> 4), frame)
+            self.algorithm.mqtt_message_arrived(link.info, PacketType(head >> 4), frame)
         else:
             # It was sent before the other end knew that this one has blocked the link.
             self.counters["control_ignored"] += 1
         return None
-
-    def _tell_algorithm(self, link: Link, packet_type: PacketType, frame: bytes) -> None:
-        try:
-            self.algorithm.mqtt_message_arrived(link.info, packet_type, frame)
-        except RemoteProtocolError as error:
-            self.algorithm.on_recv_failure(link.info, error)
-            raise
 
     def _control_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         packet = decode(frame, 5, CONTROL_LIMITS)
@@ -387,7 +401,7 @@ class Exchange:
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
         elif link.active:
-            self._tell_algorithm(link, PacketType.PUBLISH, frame)
+            self.algorithm.mqtt_message_arrived(link.info, PacketType.PUBLISH, frame)
         return None
 
     def _rest_from_topology(self) -> float | None:

@@ -46,12 +46,11 @@ class Clients:
     def __init__(
         self,
         host: Host,
-        algorithm: CooperationAlgorithm,
         new_session: Callable[[SessionKind, str], SessionInfo],
         due: Callable[[DueWill], None],
     ) -> None:
         self._host = host
-        self._algorithm = algorithm
+        self.algorithm: CooperationAlgorithm
         self._new_session = new_session
         self._due = due
         self._timers = Timers(host, self._timer_fired)
@@ -99,7 +98,7 @@ class Clients:
         for session in (client.session, client.broker):
             session.status = SessionStatus.ESTABLISHED
             self._clients[session] = client
-            self._algorithm.on_session_established(session)
+            self.algorithm.on_session_established(session)
         return client
 
     def packet(self, client: Client, packet_type: PacketType, frame: bytes) -> bool:
@@ -110,13 +109,13 @@ class Clients:
             client.connect = connect
         elif packet_type is PacketType.DISCONNECT and client.connect is not None:
             self._disconnect(client, frame)
-        return self._algorithm.mqtt_message_arrived(client.session, packet_type, frame)
+        return self.algorithm.mqtt_message_arrived(client.session, packet_type, frame)
 
     def broker_packet(self, client: Client, packet_type: PacketType, frame: bytes) -> None:
         """A packet from the broker's side, after it was relayed."""
         if packet_type is PacketType.CONNACK and client.connect is not None:
             self._connack(client, client.connect, frame)
-        self._algorithm.mqtt_message_arrived(client.broker, packet_type, frame)
+        self.algorithm.mqtt_message_arrived(client.broker, packet_type, frame)
 
     def closed(self, client: Client, *, unexpected: bool) -> None:
         """Both sessions of the pair are gone."""
@@ -125,8 +124,8 @@ class Clients:
                 continue
             session.status = SessionStatus.CLOSED
             if unexpected:
-                self._algorithm.on_tcp_down(session)
-            self._algorithm.on_session_closed(session)
+                self.algorithm.on_tcp_down(session)
+            self.algorithm.on_session_closed(session)
         if client.accepted:
             client.accepted = False
             self._send(self.wills.lost(client.session.id, self._host.now()))

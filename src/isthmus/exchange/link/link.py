@@ -136,8 +136,8 @@ class Link:
         self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
         """Is told the topic of a message that is longer, and therefore not sent."""
         self.up_since_s = 0.0
-        self.joined_s = 0.0
-        """When its neighbor became one of the algorithm's."""
+        self.joined_s = -1.0
+        """When its neighbor became one of the algorithm's; negative if it never did."""
         self._turn = 0
         self._marks: deque[tuple[Connection, int]] = deque()
         """Connections and how many of their PINGREQs will have been answered."""

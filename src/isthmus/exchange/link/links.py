@@ -84,6 +84,14 @@ class LinkOwner(Protocol):
     def link_up(self, link: Link) -> None: ...
     def link_down(self, link: Link) -> None: ...
     def link_gone(self, link: Link) -> None: ...
+    def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
+        """What came on the link cannot be understood; it is going down."""
+        ...
+
+    def linked_before(self, session: SessionInfo, link: Link) -> None:
+        """Where `session` was to lead is a node that is linked already."""
+        ...
+
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         """A packet came; for how many seconds nothing more is to be heard on that lane, if any."""
         ...
@@ -121,6 +129,8 @@ class Links:
 
     def start(self) -> None:
         self._tick()
+        for peer in self.peers.values():
+            self._dial_soon(peer, 0.0)
 
     def stop(self) -> None:
         """Say goodbye to everybody."""
@@ -140,7 +150,8 @@ class Links:
             return self.peers[address]
         peer = Peer(address, sessions, qos, self.owner.new_session(address))
         self.peers[address] = peer
-        self._dial_soon(peer, 0.0)
+        if self._ticker is not None:
+            self._dial_soon(peer, 0.0)
         return peer
 
     def _dial_soon(self, peer: Peer, delay_s: float) -> None:
@@ -275,6 +286,8 @@ class Links:
         self.host.log(
             "warning", "bad bytes on a link", peer=self._name(connection), cause=str(error)
         )
+        if connection.link is not None:
+            self.owner.link_failed(connection.link, error)
         connection.say_goodbye(ReasonCode(error.reason_code))
         self._cut(connection, str(error))
 
@@ -455,9 +468,11 @@ class Links:
         if peer.link is not link:
             if peer.link is not None and peer.link.info.address == peer.address:
                 peer.link.info.address = ""
+            if not peer.info.peer:
+                self.owner.linked_before(peer.info, link)
             peer.link = link
             peer.info = link.info
-            link.info.address = link.info.address or peer.address
+            link.info.address = peer.address
 
     def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
         """Once for each cause: who is refused usually tries again, for ever."""
@@ -487,6 +502,8 @@ class Links:
         if peer is not None:
             self._leads_to(peer, link)
             link.qos = peer.qos
+        elif not self._is_dialed(link):
+            link.info.address = connection.channel.peer
         if connection.lane == 0:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
@@ -648,34 +665,44 @@ class Links:
             if peer.link is link:
                 self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
 
-    def _leads_elsewhere(self, link: Link, peer: Peer) -> bool:
-        return any(other.link is link and other is not peer for other in self.peers.values())
+    def _is_dialed(self, link: Link) -> bool:
+        return any(peer.link is link for peer in self.peers.values())
 
     def _forget_peer(self, peer: Peer) -> None:
         self.peers.pop(peer.address, None)
         if peer.timer is not None:
             peer.timer.cancel()
 
-    def remove(self, name: str) -> bool:
-        """The operator removes a neighbor, by its id or address."""
+    def remove(self, name: str) -> Link | Peer | None:
+        """The operator removes a neighbor, by its id or address, until it is added again.
+
+        Its link is returned and still to be closed.  If another address leads to the same node,
+        only this one is not wanted.
+        """
         peer = self.peers.get(name)
         link = peer.link if peer is not None else self.links.get(name)
-        if peer is None and link is None:
-            return False
-        if peer is not None and link is not None and self._leads_elsewhere(link, peer):
-            # Another address leads to the same node: only this one is not wanted.
+        if peer is not None:
             self._forget_peer(peer)
-            return True
-        for other in list(self.peers.values()):
-            if other is peer or (link is not None and other.link is link):
-                self._forget_peer(other)
+            if link is None or self._is_dialed(link):
+                return peer
         if link is not None:
+            self.no_longer_dial(link.info)
             self.removed.add(link.info.peer)
-            for connection in link.connections:
-                if connection is not None:
-                    connection.say_goodbye(ReasonCode.ADMINISTRATIVE_ACTION)
-            self.let_go(link, "removed by the operator")
-        return True
+        return link
+
+    def no_longer_dial(self, session: SessionInfo) -> None:
+        """Whatever addresses lead to `session` are not wanted any more."""
+        for peer in list(self.peers.values()):
+            if peer.info is session:
+                self._forget_peer(peer)
+
+    def close(self, link: Link) -> None:
+        """Say goodbye to a neighbor that is no longer wanted."""
+        for connection in link.connections:
+            if connection is not None:
+                connection.say_goodbye(ReasonCode.ADMINISTRATIVE_ACTION)
+        removed = link.info.peer in self.removed
+        self.let_go(link, "removed by the operator" if removed else "closed by the algorithm")
 
     # ---- every turn, every tick ----------------------------------------------------------
 

@@ -67,7 +67,6 @@ class Traffic:
     def __init__(
         self,
         host: Host,
-        algorithm: CooperationAlgorithm,
         *,
         links: Links,
         guard: TopologyGuard,
@@ -75,7 +74,7 @@ class Traffic:
         any_client: SessionInfo,
     ) -> None:
         self.host = host
-        self.algorithm = algorithm
+        self.algorithm: CooperationAlgorithm
         self.links = links
         self.guard = guard
         self.counters = counters
@@ -436,7 +435,7 @@ class Traffic:
         self._begin(self._send_elsewhere(neighbor, waited))
 
     def awaits_changed(self) -> None:
-        self.algorithm.on_neighbors_back()
+        self.host.call_later(0.0, self.algorithm.on_neighbors_back)
         if not self.recovery.active:
             self.host.log("info", "recovered")
 

@@ -1,0 +1,304 @@
+"""What the API's page says of the port is true of the exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+
+import pytest
+
+from isthmus.cooperation import registry
+from isthmus.cooperation.api import (
+    LinkOptions,
+    Port,
+    SessionInfo,
+    SessionKind,
+    SessionStatus,
+)
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
+from isthmus.sim.fabric import SimFabric
+from isthmus.sim.node import SimNode
+
+
+class Recording(PublicationFlooding):
+    """Notes what it is told, and with which status."""
+
+    name = "recording"
+    at_first: Callable[[Port], object] = staticmethod(lambda port: None)
+
+    def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+        super().__init__(port, options)
+        self.told: list[tuple[str, SessionInfo, SessionStatus]] = []
+        self.timers: list[Hashable] = []
+        self.running = self.within = False
+        self.first = self.at_first(port)
+
+    def note(self, hook: str, session: SessionInfo) -> None:
+        assert self.running, f"{hook} before on_node_start"
+        assert not self.within, f"{hook} from within a call of the port"
+        self.told.append((hook, session, session.status))
+
+    def asked(self, call: Callable[[], object]) -> object:
+        """Use the port, from outside of any hook."""
+        self.within = True
+        try:
+            return call()
+        finally:
+            self.within = False
+
+    def sessions(self, hook: str, kind: SessionKind = SessionKind.NEIGHBOR) -> list[SessionInfo]:
+        return [session for name, session, _ in self.told if name == hook and session.kind is kind]
+
+    def on_node_start(self) -> None:
+        assert not self.timers
+        self.running = True
+
+    def on_session_established(self, session: SessionInfo) -> None:
+        self.note("established", session)
+        super().on_session_established(session)
+
+    def on_session_closed(self, session: SessionInfo) -> None:
+        self.note("closed", session)
+        super().on_session_closed(session)
+
+    def on_tcp_down(self, session: SessionInfo) -> None:
+        self.note("down", session)
+
+    def on_recv_failure(self, session: SessionInfo, error: Exception) -> None:
+        self.note(f"failure: {error}", session)
+
+    def on_neighbors_back(self) -> None:
+        assert not self.within
+
+    def on_timer(self, key: Hashable) -> None:
+        assert self.running
+        self.timers.append(key)
+
+
+def recording(node: SimNode) -> Recording:
+    algorithm = node.algorithm
+    assert isinstance(algorithm, Recording)
+    return algorithm
+
+
+@pytest.fixture
+def fabric() -> SimFabric:
+    return SimFabric(algorithm=Recording)
+
+
+@pytest.fixture
+def pair(fabric: SimFabric) -> tuple[SimNode, SimNode]:
+    """a ── b, which a dialed."""
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b)
+    fabric.settle()
+    return a, b
+
+
+def neighbor_of(node: SimNode) -> SessionInfo:
+    (session,) = (link.info for link in node.exchange.links)
+    return session
+
+
+# ---- sessions ----
+
+
+def test_a_session_is_terminating_between_closing_and_closed(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, _ = pair
+    session = neighbor_of(a)
+    recording(a).asked(lambda: a.exchange.close_session(session))
+    assert session.status is SessionStatus.TERMINATING
+    assert not a.exchange.send_message(session, b"\xc0\x00")
+    fabric.settle()
+    assert recording(a).told[-1] == ("closed", session, SessionStatus.CLOSED)
+    seen = {status for _, _, status in recording(a).told} | {SessionStatus.TERMINATING}
+    assert seen == set(SessionStatus)
+
+
+def test_who_was_closed_may_come_back_who_was_removed_may_not(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, b = pair
+    first = neighbor_of(b)
+    recording(b).asked(lambda: b.exchange.close_session(first))
+    fabric.settle()
+    again = neighbor_of(b)
+    assert recording(b).sessions("closed") == [first]
+    assert recording(b).sessions("established") == [first, again]
+    assert again is not first
+
+    assert b.exchange.remove_peer("a")
+    fabric.run(10.0)
+    assert list(b.exchange.links) == []
+    assert recording(b).sessions("closed") == [first, again]
+    assert not b.exchange.remove_peer("a")
+    assert a.exchange.links.peers[b.address].problem.endswith("'a' was removed here")
+
+
+def test_who_is_closed_is_not_dialed_any_more(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, _ = pair
+    session = neighbor_of(a)
+    a.exchange.close_session(session)
+    a.exchange.close_session(session)
+    fabric.run(60.0)
+    assert list(a.exchange.links) == []
+    assert recording(a).sessions("closed") == [session]
+
+
+def test_what_never_was_established_can_be_closed(fabric: SimFabric) -> None:
+    a = fabric.node("a")
+    session = a.exchange.create_session("nobody:1")
+    fabric.run(1.0)
+    recording(a).asked(lambda: a.exchange.close_session(session))
+    fabric.run(60.0)
+    assert recording(a).told == [("closed", session, SessionStatus.CLOSED)]
+    assert a.exchange.links.peers == {}
+
+
+def test_of_two_addresses_of_a_neighbor_one_can_be_removed(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, b = pair
+    fabric.link(b, a)
+    fabric.settle()
+    session = neighbor_of(b)
+    b.exchange.links.peers["alias:1"] = b.exchange.links.peers[a.address]
+    assert b.exchange.remove_peer(a.address)
+    fabric.settle()
+    assert neighbor_of(b) is session
+
+
+@pytest.mark.parametrize("dials", ["a", "b"])
+def test_the_session_that_is_created_is_the_one_that_is_established(
+    fabric: SimFabric, dials: str
+) -> None:
+    """Both dial; the connection of the node with the lower id is kept."""
+    a, b = fabric.node("a"), fabric.node("b")
+    one, other = (a, b) if dials == "a" else (b, a)
+    other.exchange.create_session(one.address)
+    fabric.run(0.001)
+    created = one.exchange.create_session(other.address)
+    fabric.settle()
+    assert recording(one).sessions("established") == [created]
+    assert neighbor_of(one) is created
+    assert created.peer == other.name
+
+
+@pytest.mark.parametrize("dials", ["a", "b"])
+def test_a_session_with_a_neighbor_that_is_one_already_is_closed(
+    fabric: SimFabric, dials: str
+) -> None:
+    a, b = fabric.node("a"), fabric.node("b")
+    one, other = (a, b) if dials == "a" else (b, a)
+    fabric.link(other, one)
+    fabric.settle()
+    session = neighbor_of(one)
+    created = one.exchange.create_session(other.address)
+    fabric.settle()
+    assert recording(one).sessions("closed") == [created]
+    assert created.peer == other.name
+    assert neighbor_of(one) is session
+    assert session.status is SessionStatus.ESTABLISHED
+    assert session.address == other.address
+
+
+def test_a_neighbor_has_an_address_whoever_dialed(pair: tuple[SimNode, SimNode]) -> None:
+    a, b = pair
+    assert neighbor_of(a).address == b.address
+    assert neighbor_of(b).address.startswith("a")
+
+
+def test_what_the_operator_says_of_a_neighbor_is_about_that_one(fabric: SimFabric) -> None:
+    class Picky(Recording):
+        def on_node_add(self, address: str, options: LinkOptions) -> None:
+            if address != "unwanted:1":
+                super().on_node_add(address, options)
+
+    fabric = SimFabric(algorithm=Picky)
+    a, b = fabric.node("a"), fabric.node("b")
+    a.exchange.add_peer("unwanted:1", 3, 0)
+    a.exchange.create_session(b.address)
+    fabric.settle()
+    (link,) = a.exchange.links
+    assert (link.lanes, link.qos) == (1, 1)
+    a.exchange.remove_peer("b")
+    fabric.settle()
+    a.exchange.create_session(b.address, LinkOptions(lanes=2, qos=0))
+    fabric.settle()
+    (link,) = a.exchange.links
+    assert (link.lanes, link.qos) == (2, 0)
+
+
+# ---- bad bytes ----
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x20\x02\x00\x00", "0x20"),
+        (encode(Publish("$isthmus/nobody's", b""), 5), "no control packets"),
+    ],
+    ids=["bytes", "algorithm"],
+)
+def test_bad_bytes_of_a_neighbor_are_told_once(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric, data: bytes, problem: str
+) -> None:
+    a, b = pair
+    (link,) = a.exchange.links
+    connection = link.connections[0]
+    assert connection is not None
+    connection.send(data)
+    fabric.run(1.0)
+    hooks = [hook for hook, session, _ in recording(b).told if session.kind is SessionKind.NEIGHBOR]
+    assert hooks[0] == "established"
+    assert problem in hooks[1]
+    assert hooks[2:] == ["down", "established"]
+
+
+# ---- before the node runs ----
+
+
+def test_the_port_can_be_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use(port: Port) -> SessionInfo:
+        port.set_timer(0.5, "kept")
+        port.set_timer(0.5, "cancelled")
+        port.cancel_timer("cancelled")
+        port.routes_changed()
+        assert 0 <= port.random.random() < 1
+        assert port.now() >= 0
+        assert port.node_id == "a"
+        return port.create_session("b:7883")
+
+    fabric = SimFabric(algorithm=Recording)
+    b = fabric.node("b")
+    monkeypatch.setattr(Recording, "at_first", staticmethod(use))
+    a = fabric.node("a")
+    fabric.settle()
+    assert recording(a).timers == ["kept"]
+    assert neighbor_of(a) is recording(a).first
+    assert neighbor_of(b).peer == "a"
+
+
+def test_using_the_port_at_once_is_no_mistake_in_the_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Eager(Recording):
+        def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+            super().__init__(port, options)
+            port.set_timer(1.0, "x")
+
+    class Broken(Recording):
+        def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+            super().__init__(port, options)
+            getattr(self, "no_such_attribute")  # noqa: B009
+
+    monkeypatch.setattr(registry, "load", lambda name: Eager)
+    registry.check_options("eager", {})
+    monkeypatch.setattr(registry, "load", lambda name: Broken)
+    with pytest.raises(AttributeError):
+        registry.check_options("broken", {})
