@@ -24,8 +24,8 @@ import pytest
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 from isthmus.fabric.admin_client import ask, fetch_peers
-from isthmus.processes.children import process_tree
 from isthmus.processes.ports import free_port, owns_listener
+from isthmus.processes.tree import process_tree
 
 DEADLINE_S = 60.0
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01a"

@@ -14,7 +14,8 @@ import pytest
 
 from isthmus.bench.rig.cgroups import CpuQuotas, Hierarchy, clear_abandoned, find_hierarchy
 from isthmus.errors import QuotaUnavailable
-from isthmus.processes.children import Launch, end, launch, process_tree
+from isthmus.processes.children import Launch, end, launch
+from isthmus.processes.tree import process_tree
 from support.waiting import wait_for
 
 Run = Callable[[str], subprocess.Popen[bytes]]

@@ -14,7 +14,7 @@ import pytest
 
 from isthmus.errors import SparkFailed
 from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
-from isthmus.processes.children import process_tree
+from isthmus.processes.tree import process_tree
 from support.waiting import wait_for
 
 

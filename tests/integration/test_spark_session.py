@@ -21,7 +21,7 @@ from isthmus.pipeline.spark.class_archive import find_archive
 from isthmus.pipeline.spark.driver import spark_home
 from isthmus.pipeline.spark.java import find_java
 from isthmus.pipeline.spark.session import open_session, session_processes
-from isthmus.processes.children import process_tree
+from isthmus.processes.tree import process_tree
 from support.spark import TESTS, python
 from support.waiting import wait_for
 

@@ -27,16 +27,14 @@ from typing import ClassVar, Self
 
 from isthmus.brokers.probe import connect_answer
 from isthmus.errors import BrokerFailed, BrokerMissing
-from isthmus.processes.children import Launch, end, launch, process_tree
+from isthmus.processes.children import Launch, end, launch, log_tail
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
 from isthmus.processes.ports import free_port, owns_listener
+from isthmus.processes.tree import process_tree
 
 __all__ = ["Broker"]
 
 _PORT_ATTEMPTS = 5
-_TAIL_BYTES = 4000
-_TAIL_LINES = 25
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _PORT_TAKEN = re.compile(rb"already in use|eaddrinuse|BindException", re.IGNORECASE)
 
 
@@ -119,8 +117,7 @@ class Broker(ABC):
 
     def log_tail(self) -> str:
         """The end of what it printed."""
-        text = _COLORS.sub("", self._log_since(0)[-_TAIL_BYTES:].decode(errors="replace"))
-        return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
+        return log_tail(self._log_path()) if self._owned is not None else ""
 
     def start(self) -> None:
         """Start it and wait until it answers.  Blocks; raises BrokerMissing or BrokerFailed."""

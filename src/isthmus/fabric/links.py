@@ -6,10 +6,10 @@ Nothing runs here: `isthmus check` prints `notes`, and a fabric that is being st
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from isthmus.config.files import FabricConfig
+from isthmus.graph import path_to, search
 
 __all__ = ["FabricLinks", "fabric_links", "notes"]
 
@@ -28,56 +28,28 @@ class FabricLinks:
 
 def fabric_links(config: FabricConfig) -> FabricLinks:
     """What the ``peers`` of all nodes come to."""
-    neighbors: dict[str, list[str]] = {node.id: [] for node in config.node}
+    ids = dict.fromkeys(node.id for node in config.node)
     links: dict[tuple[str, str], None] = {}
+    forest: list[tuple[str, str]] = []
     rings: list[tuple[str, ...]] = []
     for node in config.node:
         for peer in node.peers:
-            if peer not in neighbors or (node.id, peer) in links or (peer, node.id) in links:
+            if peer not in ids or (node.id, peer) in links or (peer, node.id) in links:
                 continue
             links[node.id, peer] = None
-            path = _path(neighbors, node.id, peer)
-            if path is not None:
-                rings.append(path)
+            before = search(forest, node.id)
+            if peer in before:
+                rings.append(path_to(before, peer))
             else:
-                neighbors[node.id].append(peer)
-                neighbors[peer].append(node.id)
-    return FabricLinks(tuple(links), _groups(neighbors), tuple(rings))
-
-
-def _path(neighbors: dict[str, list[str]], start: str, end: str) -> tuple[str, ...] | None:
-    """The way from `start` to `end` in a forest, or None if there is none."""
-    came_from = {start: start}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        if here == end:
-            path = [end]
-            while path[-1] != start:
-                path.append(came_from[path[-1]])
-            return tuple(reversed(path))
-        for neighbor in neighbors[here]:
-            if neighbor not in came_from:
-                came_from[neighbor] = here
-                waiting.append(neighbor)
-    return None
-
-
-def _groups(neighbors: dict[str, list[str]]) -> tuple[tuple[str, ...], ...]:
+                forest.append((node.id, peer))
     groups: list[tuple[str, ...]] = []
-    grouped: set[str] = set()
-    for node in neighbors:
-        if node in grouped:
-            continue
-        members = {node}
-        waiting = [node]
-        while waiting:
-            found = [other for other in neighbors[waiting.pop()] if other not in members]
-            members.update(found)
-            waiting += found
-        grouped |= members
-        groups.append(tuple(other for other in neighbors if other in members))
-    return tuple(groups)
+    left = dict(ids)
+    while left:
+        joined = search(forest, next(iter(left)))
+        groups.append(tuple(each for each in left if each in joined))
+        for each in joined:
+            del left[each]
+    return FabricLinks(tuple(links), tuple(groups), tuple(rings))
 
 
 def notes(config: FabricConfig) -> list[str]:

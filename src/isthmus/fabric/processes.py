@@ -35,7 +35,7 @@ from isthmus.fabric.admin_client import ask, fetch_status
 from isthmus.fabric.brokers import broker_url, create_broker, start_brokers
 from isthmus.fabric.links import fabric_links, notes
 from isthmus.fabric.node_file import node_file
-from isthmus.processes.children import Launch, end, launch
+from isthmus.processes.children import Launch, end, launch, log_tail
 from isthmus.processes.ports import free_port
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ __all__ = ["Detours", "Fabric", "RunningNode", "free_address", "interruptible", 
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 START_ATTEMPTS = 3  # a free port that we chose can be taken by another process before the node
-LOG_TAIL_BYTES = 4000
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Detours = Callable[[Mapping[str, Address]], Mapping[tuple[str, str], Address]]
@@ -81,8 +80,7 @@ class RunningNode:
 
     def log_tail(self) -> str:
         """The end of what the node wrote to standard error."""
-        text = self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-        return "\n".join(text.splitlines()[-20:])
+        return log_tail(self.log_file)
 
 
 class Fabric:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import ssl
 import time
@@ -44,6 +43,7 @@ from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.tls_door import TlsDoor as ClientTlsDoor
 from isthmus.node.upstream import Upstream
 from isthmus.node.watchdog import Watchdog
+from isthmus.processes.kernel import raise_open_files
 
 __all__ = ["Node", "run"]
 
@@ -366,14 +366,11 @@ def _describe(client: ClientSession) -> dict[str, Any]:
 def _clients_within_file_limit(clients: int) -> int:
     """Raise the open-file limit as needed; each client takes two files."""
     wanted = 2 * (clients + WAITING_ROOM) + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    files = raise_open_files(wanted)
+    if files == wanted:
         return clients
-    fitting = max(1, (soft - SPARE_FILES) // 2 - WAITING_ROOM)
-    log.warning("fewer clients than configured: open-file limit", files=soft, clients=fitting)
+    fitting = max(1, (files - SPARE_FILES) // 2 - WAITING_ROOM)
+    log.warning("fewer clients than configured: open-file limit", files=files, clients=fitting)
     return fitting
 
 

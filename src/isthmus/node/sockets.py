@@ -7,12 +7,9 @@ import socket
 from typing import cast
 
 from isthmus.exchange.session import Session
+from isthmus.processes.kernel import keep_alive
 
 __all__ = ["as_protocol", "probe_when_idle"]
-
-KEEPALIVE_IDLE_S = 60
-KEEPALIVE_INTERVAL_S = 15
-KEEPALIVE_PROBES = 4
 
 
 def as_protocol(session: Session) -> asyncio.Protocol:
@@ -31,9 +28,6 @@ def probe_when_idle(sock: object) -> None:
     # The event loop's own socket object does not let options be set.
     view = socket.socket(fileno=fileno())
     try:
-        view.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-        view.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        keep_alive(view, idle_s=60, interval_s=15, probes=4)
     finally:
         view.detach()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -23,13 +24,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Launch", "end", "find_executable", "launch", "process_tree"]
+from isthmus.processes.tree import Snapshot
+
+__all__ = ["Launch", "end", "find_executable", "launch", "log_tail"]
 
 # Where Debian keeps brokers; not on an ordinary user's PATH.
 SYSTEM_FOLDERS: tuple[str, ...] = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PR_SET_PDEATHSIG = 1
 _KILL_DEADLINE_S = 5.0
+_TAIL_BYTES = 4000
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,44 +129,15 @@ def launch(what: Launch, log: Path) -> subprocess.Popen[bytes]:
     return _spawner.run(start)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
-    parent: int
-    session: int
-    started: int  # clock ticks since boot: tells a process from a later one with its number
-
-
-def _processes() -> dict[int, _Stat]:
-    """Every process that is not a zombie."""
-    found: dict[int, _Stat] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-        except OSError:
-            continue
-        # The command, in parentheses, may itself contain spaces and parentheses.
-        fields = stat.rpartition(")")[2].split()
-        if fields[0] not in "ZX":
-            found[int(entry)] = _Stat(int(fields[1]), int(fields[3]), int(fields[19]))
-    return found
-
-
-def _tree(pid: int, processes: Mapping[int, _Stat]) -> set[int]:
-    members = {other for other, stat in processes.items() if stat.session == pid}
-    if pid in processes:
-        members.add(pid)
-    while True:
-        children = {other for other, stat in processes.items() if stat.parent in members}
-        if children <= members:
-            return members
-        members |= children
-
-
-def process_tree(pid: int) -> list[int]:
-    """`pid`, the members of its session, and the descendants of all these; alive ones only."""
-    return sorted(_tree(pid, _processes()))
+def log_tail(log: Path, lines: int = 25) -> str:
+    """The end of what a child printed, without colors; nothing if there is no such file."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(_COLORS.sub("", text).strip().splitlines()[-lines:])
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
@@ -171,8 +147,7 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """
     # Taken before the first signal: once its parent is dead, a descendant that has left the
     # session cannot be told from a stranger.
-    before = _processes()
-    ours = {(pid, before[pid].started) for pid in _tree(process.pid, before)}
+    ours = Snapshot().running(process.pid)
     if grace_s > 0 and process.poll() is None:
         process.terminate()
         try:
@@ -181,9 +156,9 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
             pass
     deadline = time.monotonic() + _KILL_DEADLINE_S
     while time.monotonic() < deadline:
-        now = _processes()
-        left = _tree(process.pid, now)
-        left |= {pid for pid, started in ours if pid in now and now[pid].started == started}
+        now = Snapshot()
+        left = set(now.running(process.pid))
+        left |= {pid for pid, started in ours.items() if now.alive(pid, started)}
         for pid in left:
             _kill(pid)
         if process.poll() is not None and not left:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from isthmus.cooperation.local_interest import SAVE_DELAY_S
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.graph import search
 from isthmus.mqtt.filters.covering import covers, normal_form
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
@@ -22,7 +23,6 @@ __all__ = [
     "check_local_interest",
     "check_retained",
     "check_topology",
-    "component_of",
     "largest",
 ]
 
@@ -51,21 +51,6 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
 # ---- topology ----------------------------------------------------------------------------
 
 
-def component_of(edges: Iterable[tuple[str, str]], start: str) -> set[str]:
-    """The nodes that `start` is connected with, itself included."""
-    around: dict[str, set[str]] = {}
-    for a, b in edges:
-        around.setdefault(a, set()).add(b)
-        around.setdefault(b, set()).add(a)
-    found, todo = {start}, [start]
-    while todo:
-        for other in around.get(todo.pop(), ()):
-            if other not in found:
-                found.add(other)
-                todo.append(other)
-    return found
-
-
 def check_topology(fabric: SimFabric) -> None:
     """Active links have two ends, form no ring, and connect all that is linked."""
     active = fabric.active_links()
@@ -79,7 +64,7 @@ def check_topology(fabric: SimFabric) -> None:
     if edges - wanted:
         raise Violation(f"active links that nobody asked for: {sorted(edges - wanted)}")
     for name in active:
-        reached, linked = component_of(edges, name), component_of(wanted, name)
+        reached, linked = set(search(edges, name)), set(search(wanted, name))
         if reached != linked:
             raise Violation(
                 f"{name} reaches {sorted(reached)} but is linked with {sorted(linked)}; "
@@ -155,7 +140,7 @@ def check_inter_subscriptions(fabric: SimFabric) -> None:
         assert isinstance(there.algorithm, SubscriptionFlooding)
         rest = [edge for edge in edges if set(edge) != {name, other}]
         wanted: list[str] = []
-        for side in component_of(rest, name):
+        for side in search(rest, name):
             algorithm = fabric.nodes[side].algorithm
             assert isinstance(algorithm, SubscriptionFlooding)
             wanted += algorithm.local_filters
@@ -179,7 +164,7 @@ def check_retained(fabric: SimFabric) -> None:
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
         mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
-        for other in sorted(component_of(wanted, name)):
+        for other in sorted(search(wanted, name)):
             retained = fabric.nodes[other].broker.retained
             theirs = {topic: publish.payload for topic, publish in retained.items()}
             if mine != theirs:

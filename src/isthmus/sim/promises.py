@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from isthmus.exchange.retained.keeping import JOURNAL_S
+from isthmus.graph import search
 from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.invariants import Violation, component_of
+from isthmus.sim.invariants import Violation
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Schedule
 
@@ -156,7 +157,7 @@ class Promises:
 
     def _matching(self, topic: str, node: str) -> list[SimClient]:
         """The connected clients that want `topic`, wherever they are connected with `node`."""
-        reached = component_of(self.fabric.wanted_links(), node)
+        reached = search(self.fabric.wanted_links(), node)
         found = []
         for client in self.clients.values():
             session = client.node.broker.sessions.get(client.client_id)

@@ -34,7 +34,7 @@ from isthmus.bench.coordinator.control import (
     item,
 )
 from isthmus.bench.coordinator.run_files import is_run_name
-from isthmus.bench.coordinator.workers import COMMAND, LocalWorker, keep_alive
+from isthmus.bench.coordinator.workers import COMMAND, LocalWorker, attend
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadError, LoadFailed
 from isthmus.fabric.processes import interruptible
@@ -102,7 +102,7 @@ class Agent:
             peer, connection.fileno(), connection.fileno(), max_line_bytes=GREETING_BYTES
         )
         try:
-            keep_alive(connection)
+            attend(connection)
             writer = greet_coordinator(channel, self._token, platform.node())
             channel.max_line_bytes = MAX_LINE_BYTES
             log.info("load process started", writer=writer, coordinator=peer)

@@ -8,7 +8,6 @@ that asked for it ends.
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 import subprocess
@@ -22,16 +21,16 @@ from isthmus.bench.coordinator.control import LineChannel, Message, item
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadFailed
 from isthmus.pipeline.log.schema import Table, file_path
-from isthmus.processes.children import Launch, end, launch
+from isthmus.processes.children import Launch, end, launch, log_tail
+from isthmus.processes.kernel import keep_alive
 
-__all__ = ["COMMAND", "LocalWorker", "RemoteWorker", "Worker", "keep_alive"]
+__all__ = ["COMMAND", "LocalWorker", "RemoteWorker", "Worker", "attend"]
 
 COMMAND: Final[tuple[str, ...]] = (sys.executable, "-m", "isthmus.bench.load.worker")
 """What runs a load process; its writer's name follows."""
 CLOSE_S: Final = 5.0
 CONNECT_S: Final = 10.0
 FETCH_S: Final = 60.0
-LOG_TAIL_BYTES: Final = 4000
 
 
 class Worker(Protocol):
@@ -86,9 +85,7 @@ class LocalWorker:
 
     def log_tail(self) -> str:
         """The end of what it printed to standard error."""
-        with self._stderr.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return file.read().decode(errors="replace").strip()
+        return log_tail(self._stderr)
 
     def gather(self, table: Table, run: str, log: Path) -> None:
         """Nothing to do: it wrote into `log` itself."""
@@ -124,7 +121,7 @@ class RemoteWorker:
                 f"no agent answers: {error.strerror or error}; start one there with "
                 f"`isthmus bench agent --listen {agent}`",
             ) from None
-        keep_alive(self._socket)
+        attend(self._socket)
         self.channel = LineChannel(name, self._socket.fileno(), self._socket.fileno())
         try:
             self.machine = greet_agent(self.channel, token, writer)
@@ -166,10 +163,7 @@ class RemoteWorker:
         self._socket.close()
 
 
-def keep_alive(connection: socket.socket) -> None:
+def attend(connection: socket.socket) -> None:
     """Notice within half a minute that the other machine is gone; send every line at once."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    keep_alive(connection, idle_s=15, interval_s=5, probes=3)

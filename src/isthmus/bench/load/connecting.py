@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
 from isthmus.mqtt.packets import ConnAck, Connect, Packet, Publish, SubAck, Subscribe, Subscription
+from isthmus.processes.kernel import raise_open_files
 
 __all__ = ["Connected", "connect_clients"]
 
@@ -68,15 +68,12 @@ def connect_clients(
 
 
 def _raise_file_limit(clients: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = clients + SPARE_FILES
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    if (allowed := raise_open_files(needed)) < needed:
         raise LoadError(
-            f"{clients} clients in one process need {needed} open files and {hard} are allowed; "
+            f"{clients} clients in one process need {needed} open files and {allowed} are allowed; "
             f"raise the limit (ulimit -Hn {needed}) or use more load processes"
         )
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

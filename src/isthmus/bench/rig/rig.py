@@ -38,7 +38,8 @@ from isthmus.config.files import Cooperation, FabricConfig, FabricNode
 from isthmus.errors import QuotaUnavailable
 from isthmus.fabric.brokers import broker_url, create_broker, start_brokers
 from isthmus.fabric.processes import Fabric
-from isthmus.processes.children import end, process_tree
+from isthmus.processes.children import end
+from isthmus.processes.tree import process_tree
 
 if TYPE_CHECKING:
     from isthmus.brokers.base import Broker

@@ -25,15 +25,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import psutil
+
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.watch import pause_frames, tcp_info
-from isthmus.bench.watch.process_times import Snapshot, machine_use
 from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, table
 from isthmus.bench.watch.tcp_info import TcpInfo
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 from isthmus.fabric.admin_client import fetch_peers
 from isthmus.pipeline.log.schema import LINKS, RESOURCES
+from isthmus.processes.tree import Snapshot, Use
 
 __all__ = ["MACHINE", "Connection", "ServersEnd", "Throttled", "Watch", "Watched", "WatchedTables"]
 
@@ -333,3 +335,13 @@ class _Run:
                 first, _ = self._dropped.get(key, (peer["dropped"], 0))
                 self._dropped[key] = (first, peer["dropped"])
         self._links.append(rows)
+
+
+def machine_use() -> Use:
+    """All cores since the machine started, and the memory in use.
+
+    Time that a hypervisor gave to others counts as used: nobody here had it.
+    """
+    times, memory = psutil.cpu_times(), psutil.virtual_memory()
+    busy_s = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+    return Use(int(busy_s * 1e9), memory.total - memory.available)

@@ -59,9 +59,8 @@ from isthmus.exchange.topology.view import (
     Ends,
     TopologyView,
     ends_of,
-    first_steps,
-    shortest_paths,
 )
+from isthmus.graph import first_steps, path_to, search
 
 __all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
 
@@ -251,7 +250,7 @@ class TopologyGuard:
         if len(self._connected) <= MAX_WHOLE_PATHS:
             return {node: list(reach.path) for node, reach in sorted(self.reach().items())}
         here = self._here.node_id
-        steps = first_steps(self._active_forest(), self._here)
+        steps = first_steps(search(self._active_forest(), self._here))
         return {
             node.node_id: [here, step.node_id]
             if node == step
@@ -422,7 +421,7 @@ class TopologyGuard:
             for ends, edge in self._view.edges.items()
             if ends != self._ends(link) and (any(edge.openings) or opened.get(ends, 0))
         ]
-        return link.peer in shortest_paths(edges, self._here)
+        return link.peer in search(edges, self._here)
 
     def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
         """Bring what we vouch for up to date, at the other end of `link`.
@@ -481,15 +480,17 @@ class TopologyGuard:
 
     def _find_reach(self) -> dict[str, Reach]:
         reach: dict[str, Reach] = {}
-        for node, path in shortest_paths(self._active_forest(), self._here).items():
+        before = search(self._active_forest(), self._here)
+        for node in before:
             if node.node_id != self._here.node_id:
+                path = path_to(before, node)
                 found = Reach(path[1].node_id, tuple(key.node_id for key in path))
                 reach.setdefault(node.node_id, found)
         return reach
 
     def _find_ways(self) -> dict[str, frozenset[str]]:
         ways: dict[str, frozenset[str]] = {}
-        for node, first in first_steps(self._active_forest(), self._here).items():
+        for node, first in first_steps(search(self._active_forest(), self._here)).items():
             if node.node_id != self._here.node_id:
                 before = ways.get(node.node_id, frozenset())
                 ways[node.node_id] = before | {first.node_id}

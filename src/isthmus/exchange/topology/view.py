@@ -13,13 +13,14 @@ it without talking.  It has three properties the guard stands on:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
+from isthmus.graph import path_to, search
 
-__all__ = ["Edge", "Ends", "TopologyView", "ends_of", "first_steps", "shortest_paths"]
+__all__ = ["Edge", "Ends", "TopologyView", "ends_of"]
 
 Ends = tuple[NodeKey, NodeKey]
 
@@ -39,43 +40,6 @@ class Edge(NamedTuple):
     @property
     def active(self) -> bool:
         return self.openings[0] == self.openings[1] > 0
-
-
-def shortest_paths(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, tuple[NodeKey, ...]]:
-    """A shortest path from `start` to every node it reaches, both included.
-
-    Among paths of one length the neighbor with the lowest id is taken.
-    """
-    around: dict[NodeKey, list[NodeKey]] = {start: []}
-    for a, b in edges:
-        around.setdefault(a, []).append(b)
-        around.setdefault(b, []).append(a)
-    paths: dict[NodeKey, tuple[NodeKey, ...]] = {start: (start,)}
-    queue = deque([start])
-    while queue:
-        at = queue.popleft()
-        for following in sorted(around[at]):
-            if following not in paths:
-                paths[following] = (*paths[at], following)
-                queue.append(following)
-    return paths
-
-
-def first_steps(edges: Iterable[Ends], start: NodeKey) -> dict[NodeKey, NodeKey]:
-    """Of the shortest path from `start` to every node it reaches, the first step."""
-    around: dict[NodeKey, list[NodeKey]] = {start: []}
-    for a, b in edges:
-        around.setdefault(a, []).append(b)
-        around.setdefault(b, []).append(a)
-    steps = {neighbor: neighbor for neighbor in sorted(around[start])}
-    queue = deque(steps)
-    while queue:
-        at = queue.popleft()
-        for following in sorted(around[at]):
-            if following not in steps and following != start:
-                steps[following] = steps[at]
-                queue.append(following)
-    return steps
 
 
 class TopologyView:
@@ -129,35 +93,16 @@ class TopologyView:
 
     def ring(self, ends: Ends) -> tuple[str, ...]:
         """The ring that a link outside the forest closes, as ids from one end to the other."""
-        up, down = self._ancestors(ends[0]), self._ancestors(ends[1])
+        up, down = (list(reversed(path_to(self._before, end))) for end in ends)
         while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
             up.pop()
             down.pop()
         return tuple(node.node_id for node in (*up, *reversed(down[:-1])))
 
-    def _ancestors(self, node: NodeKey) -> list[NodeKey]:
-        """From `node` to the root of its tree, both included."""
-        found = [node]
-        while (parent := self._parents[found[-1]]) is not None:
-            found.append(parent)
-        return found
-
     @cached_property
-    def _parents(self) -> dict[NodeKey, NodeKey | None]:
+    def _before(self) -> dict[NodeKey, NodeKey]:
         """The forest, of which all is connected with this node, hung up at it."""
-        around: dict[NodeKey, list[NodeKey]] = {self.here: []}
-        for a, b in self.forest:
-            around.setdefault(a, []).append(b)
-            around.setdefault(b, []).append(a)
-        parents: dict[NodeKey, NodeKey | None] = {self.here: None}
-        queue = deque([self.here])
-        while queue:
-            node = queue.popleft()
-            for other in around[node]:
-                if other not in parents:
-                    parents[other] = node
-                    queue.append(other)
-        return parents
+        return search(self.forest, self.here)
 
     @cached_property
     def left_out(self) -> tuple[Ends, ...]:

@@ -35,8 +35,9 @@ from isthmus.pipeline.spark.class_archive import SHORT_LIVED, find_archive, read
 from isthmus.pipeline.spark.driver import child_environment, spark_home
 from isthmus.pipeline.spark.java import find_java
 from isthmus.pipeline.spark.settings import Request, start_settings
-from isthmus.processes.children import Launch, end, launch, process_tree
+from isthmus.processes.children import Launch, end, launch
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
+from isthmus.processes.tree import process_tree
 
 __all__ = ["Cluster", "ConnectServer"]
 

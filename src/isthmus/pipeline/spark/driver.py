@@ -29,8 +29,9 @@ from isthmus.pipeline.spark.class_archive import (
 from isthmus.pipeline.spark.java import Java, find_java, launcher
 from isthmus.pipeline.spark.settings import Request, start_settings
 from isthmus.pipeline.spark.shipping import package_zip
-from isthmus.processes.children import end, process_tree
+from isthmus.processes.children import end
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
+from isthmus.processes.tree import process_tree
 
 __all__ = ["LOG4J", "Driver", "child_environment", "environment", "spark_home"]
 

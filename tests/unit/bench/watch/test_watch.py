@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +11,13 @@ import pytest
 
 from isthmus.bench.watch import pause_frames, samples, tcp_info, watch
 from isthmus.bench.watch.pause_frames import PauseFrames
-from isthmus.bench.watch.process_times import Snapshot, machine_use
 from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, table
 from isthmus.bench.watch.tcp_info import TcpInfo
-from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables, machine_use
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 from isthmus.pipeline.log.schema import LINKS, RESOURCES
+from isthmus.processes.tree import Snapshot
 from support.waiting import wait_for
 
 EVERY_S = 0.01
@@ -65,58 +63,6 @@ def test_memory_is_bounded_by_leaving_samples_out(monkeypatch: pytest.MonkeyPatc
 def test_a_tick_that_was_missed_is_made_up_for_by_the_next() -> None:
     series = Series(stride=5)
     assert [tick for tick in (0, 1, 4, 6, 7, 10, 11, 12) if series.due(tick)] == [0, 6, 11]
-
-
-# ---- processes -----------------------------------------------------------------------------
-
-PARENT = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
-print(child.pid, flush=True)
-child.wait()
-"""
-
-
-@pytest.fixture
-def parent() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process with a child; both end when the parent's input does."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield process, int(process.stdout.readline())
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(10)
-
-
-def test_a_tree_has_the_children_and_ends_where_another_begins(
-    parent: tuple[subprocess.Popen[str], int],
-) -> None:
-    process, child = parent
-    snapshot = Snapshot()
-    assert snapshot.tree(process.pid) == {process.pid, child}
-    assert snapshot.tree(process.pid, {process.pid, child}) == {process.pid}
-    assert child in snapshot.tree(OWN)
-    assert child not in snapshot.tree(OWN, {process.pid})
-    both, alone = snapshot.use([process.pid]), snapshot.use([process.pid], [child])
-    assert both.rss_bytes > alone.rss_bytes > 0
-    assert snapshot.use([process.pid, child]) == both, "nothing counts twice"
-
-
-def test_cpu_time_of_a_child_that_ended_stays_counted() -> None:
-    before = Snapshot().use([OWN]).cpu_ns
-    burn = "import time\nwhile time.process_time() < 0.2: pass"
-    subprocess.run([sys.executable, "-c", burn], check=True)
-    assert Snapshot().use([OWN]).cpu_ns - before >= 190_000_000
-
-
-def test_nobody_uses_nothing() -> None:
-    snapshot = Snapshot()
-    gone = 2**22 + 1  # beyond the largest process number
-    assert snapshot.tree(gone) == set()
-    assert not snapshot.alive(gone)
-    assert snapshot.alive(OWN)
 
 
 def test_the_machine_has_used_more_than_we_have() -> None:
