@@ -1,6 +1,7 @@
 """The indexes of a log, computed by Spark.
 
     range(n) ─▶ mapInArrow: one file after the other ─▶ partial counts ─▶ group by run ─▶ tables
+                                                                          (a column of each)
 
 A task reads its own files with PyArrow, counts with NumPy and hands back few rows
 (:mod:`isthmus.pipeline.count.partials`); no delivery ever passes through the JVM, and nothing large
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,8 +54,14 @@ _DDL: Final = {
     pa.bool_(): "boolean",
     pa.binary(): "binary",
 }
-_RESULTS: Final = pa.schema([("run", pa.string()), ("table", pa.string()), ("data", pa.binary())])
-"""What grouping hands back: a whole table of a run as an Arrow stream; or table `error`."""
+_RESULTS: Final = pa.schema(
+    [("run", pa.string()), ("error", pa.string())]
+    + [
+        (name, pa.list_(pa.struct([column.with_nullable(True) for column in schema])))
+        for name, schema in INDEXES.items()
+    ]
+)
+"""What grouping hands back: a run's rows of each table, or where and why its log is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,9 @@ def compute(
     ]
     small = spark.createDataFrame(pa.concat_tables([surveyed, counted]), _ddl(PARTIALS))
     results = _grouped(_count(spark, folder, last).union(small), folder).persist()
-    for row in results.where("table = 'error'").collect():
-        raise LogError(row["run"], bytes(row["data"]).decode())
-    return {
-        name: results.where(f"table = '{name}'").select("data").mapInArrow(_unpack, _ddl(schema))
-        for name, schema in INDEXES.items()
-    }
+    for row in results.where("error IS NOT NULL").select("run", "error").collect():
+        raise LogError(row["run"], row["error"])
+    return {name: results.selectExpr(f"inline(`{name}`)") for name in INDEXES}
 
 
 def _survey(spark: SparkSession, folder: str, runs: Sequence[str] | None) -> DataFrame:
@@ -173,35 +177,13 @@ def _grouped(partials: DataFrame, folder: str) -> DataFrame:
         ]
         for row in rows:
             if row.what == "error":
-                return pa.Table.from_pydict(
-                    {"run": [row.run], "table": ["error"], "data": [row.data]}, _RESULTS
-                )
-        tables = index_tables(read_run(Path(folder), rows[0].run), rows)
-        return pa.Table.from_pydict(
-            {
-                "run": [rows[0].run] * len(tables),
-                "table": list(tables),
-                "data": [_packed(name, found) for name, found in tables.items()],
-            },
-            _RESULTS,
-        )
+                refused = {"run": row.run, "error": row.data.decode()}
+                return pa.Table.from_pylist([refused], _RESULTS)
+        run = rows[0].run
+        tables = index_tables(read_run(Path(folder), run), rows)
+        return pa.Table.from_pylist([{"run": run, **tables}], _RESULTS)
 
     return partials.groupBy("run").applyInArrow(finish, _ddl(_RESULTS))
-
-
-def _packed(name: str, rows: list[dict[str, Any]]) -> bytes:
-    table = pa.Table.from_pylist(rows, schema=INDEXES[name])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for data in batch.column("data").to_pylist():
-            yield from pa.ipc.open_stream(data)
 
 
 def _columns(partials: pa.Table, what: str, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -210,5 +192,12 @@ def _columns(partials: pa.Table, what: str, *names: str) -> Iterator[tuple[Any, 
     return zip(*(chosen.column(name).to_pylist() for name in names), strict=True)
 
 
-def _ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"`{column.name}` {_DDL[column.type]}" for column in schema)
+def _ddl(columns: Iterable[pa.Field]) -> str:
+    return ", ".join(f"`{column.name}` {_ddl_type(column.type)}" for column in columns)
+
+
+def _ddl_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        fields = ", ".join(f"`{each.name}`: {_DDL[each.type]}" for each in kind.value_type)
+        return f"array<struct<{fields}>>"
+    return _DDL[kind]

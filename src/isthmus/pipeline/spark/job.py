@@ -27,8 +27,6 @@ from isthmus.pipeline.spark.session import open_session
 
 __all__ = ["print_summary", "read_tables", "run_job", "write_tables"]
 
-Rows = list[dict[str, Any]]
-
 _KEYS: Final = {
     "summary": ("run",),
     "per_second": ("run", "second"),
@@ -127,9 +125,8 @@ def _summary_line(row: dict[str, Any]) -> dict[str, str]:
 
 def _in_order(name: str, table: pa.Table) -> pa.Table:
     """The rows in order, and the columns exactly as :data:`INDEXES` has them."""
-    rows: Rows = table.to_pylist()
-    rows.sort(key=lambda row: tuple(row[key] for key in _KEYS[name]))
-    return pa.Table.from_pylist(rows, schema=INDEXES[name])
+    ordered = table.sort_by([(key, "ascending") for key in _KEYS[name]])
+    return ordered.cast(INDEXES[name])
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
