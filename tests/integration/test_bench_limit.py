@@ -17,7 +17,7 @@ import pytest
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.coordinator.session import LoadSession
 from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
-from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Times
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
 from isthmus.pipeline.count.direct import summarize
@@ -35,7 +35,7 @@ name = "stand-in"
 duration_s = {duration_s}
 trim_s = 0.4
 [load]
-interval_ms = 20.0
+interval_ms = 40.0
 [[server]]
 id = "n1"
 address = "127.0.0.1:{port}"
@@ -52,9 +52,7 @@ def search_limit(port: int, folder: Path, duration_s: float = 3.0) -> Found:
     file = folder / "scenario.toml"
     file.write_text(SCENARIO.format(port=port, duration_s=duration_s))
     scenario = load_scenario(file)
-    options = SearchOptions(
-        scenario.load.interval_ns, bisect=True, coarse=Times(1.2, 0.2), repeats=3
-    )
+    options = SearchOptions(scenario.load.interval_ns, guided=True)
     targets = {"n1": Target("127.0.0.1", port)}
     log = folder / "log"
     with (

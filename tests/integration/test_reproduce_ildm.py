@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from conftest import require_broker
-from isthmus.bench.limit.search import Times
 from isthmus.reproduce.ildm import report as ildm_report
 from isthmus.reproduce.ildm.command import Settings, reproduce
-from isthmus.reproduce.ildm.timing import QUICK, Timing
+from isthmus.reproduce.ildm.timing import QUICK, Times, Timing
 from support.spark import spark
 
 __all__ = ["spark"]

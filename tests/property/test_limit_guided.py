@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
-from isthmus.errors import LimitError
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
 
 MIN_NS = 50_000
 MAX_NS = 60_000_000_000
@@ -39,12 +37,10 @@ def searched(
     return search.limit
 
 
-@given(intervals, intervals, st.sampled_from([1, 3]))
-def test_the_same_limit_as_by_the_papers_steps(
-    first_ns: int, threshold_ns: int, repeats: int
-) -> None:
-    steps = searched(SearchOptions(first_ns, repeats=repeats), threshold_ns)
-    guided = searched(SearchOptions(first_ns, guided=True, repeats=repeats), threshold_ns)
+@given(intervals, intervals)
+def test_the_same_limit_as_by_the_papers_steps(first_ns: int, threshold_ns: int) -> None:
+    steps = searched(SearchOptions(first_ns), threshold_ns)
+    guided = searched(SearchOptions(first_ns, guided=True), threshold_ns)
     assert (guided.verdict, guided.interval_ns, guided.smaller_interval_ns) == (
         steps.verdict,
         steps.interval_ns,
@@ -58,7 +54,7 @@ def test_the_same_limit_as_by_the_papers_steps(
 def test_a_good_guess_takes_few_measurements(threshold_ns: int, guess: float) -> None:
     found = searched(SearchOptions(round(threshold_ns * guess), guided=True), threshold_ns)
     assert found.verdict == "found"
-    assert 2 <= found.measurements <= 5
+    assert 2 <= found.measurements <= 6
 
 
 @given(st.integers(1_000_000, 1_000_000_000), st.floats(0.05, 20.0))
@@ -97,8 +93,7 @@ def test_publishers_that_were_held_back_point_nowhere_but_up() -> None:
 
 def test_a_doubtful_failure_has_a_second_chance() -> None:
     def outcomes(*ratios: float) -> LimitSearch:
-        options = SearchOptions(10_000_000, guided=True, second_chance=True)
-        search = LimitSearch(options)
+        search = LimitSearch(SearchOptions(10_000_000, guided=True))
         for ratio in ratios:
             trial = search.next()
             assert trial is not None
@@ -123,22 +118,3 @@ def test_a_doubtful_failure_has_a_second_chance() -> None:
     assert next_ns(outcomes(1.0, 0.7)) == just_below
     assert next_ns(outcomes(1.0, 0.7, 1.0)) < just_below
     assert outcomes(1.0, 0.7, 0.7).next() is None
-    with pytest.raises(LimitError, match="repeats or a second chance"):
-        SearchOptions(10_000_000, second_chance=True, repeats=3)
-
-
-@given(intervals, intervals)
-def test_a_second_chance_changes_nothing_without_noise(first_ns: int, threshold_ns: int) -> None:
-    one, other = (
-        searched(SearchOptions(first_ns, guided=True, second_chance=chance), threshold_ns)
-        for chance in (False, True)
-    )
-    assert (one.verdict, one.interval_ns) == (other.verdict, other.interval_ns)
-    assert other.measurements >= one.measurements
-
-
-def test_it_neither_bisects_nor_has_a_short_step_1() -> None:
-    with pytest.raises(LimitError, match="guided"):
-        SearchOptions(1_000_000, guided=True, bisect=True)
-    with pytest.raises(LimitError, match="guided"):
-        SearchOptions(1_000_000, guided=True, coarse=Times(1.0, 0.1))

@@ -18,7 +18,7 @@ from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.coordinator.run_files import remove_run
 from isthmus.bench.coordinator.session import LoadSession
 from isthmus.bench.limit.file import LimitFile, Measurement, find_limit
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
 from isthmus.bench.limit.trial import Measuring, measuring
 from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
@@ -180,31 +180,19 @@ def search_limit(
     scenario: Scenario,
     out: Path,
     *,
-    bisect: bool,
     guided: bool,
-    repeats: int,
-    coarse_s: float | None,
     machines: Machines,
 ) -> int:
     """Find the limit and print it; 1 if there is none in reach."""
     from isthmus.bench.coordinator.run_view import print_limit, print_trial
 
-    overview = scenario.scenario
-    share = overview.trim_s / overview.duration_s
-    options = SearchOptions(
-        scenario.load.interval_ns,
-        bisect=bisect,
-        guided=guided,
-        coarse=None if coarse_s is None else Times(coarse_s, coarse_s * share),
-        repeats=repeats,
-    )
     log = out / "log"
     with interruptible():
         searched = limit_of(
             out / "limit.jsonl",
             log,
             scenario,
-            options,
+            SearchOptions(scenario.load.interval_ns, guided=guided),
             labels_of(scenario),
             prefix=scenario.name,
             machines=machines,

@@ -162,18 +162,10 @@ def limit(
     first_interval_ms: Annotated[
         float | None, typer.Option(min=0.001, help="Begin here (the scenario's own).")
     ] = None,
-    bisect: Annotated[
-        bool, typer.Option("--bisect", help="Bisect instead of measuring all 20 intervals.")
-    ] = False,
     guided: Annotated[
-        bool, typer.Option("--guided", help="Go where the last measurement points: fewer still.")
+        bool,
+        typer.Option("--guided", help="Go where the last measurement points: fewer of them."),
     ] = False,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=15, help="Judge an interval by the majority of so many.")
-    ] = 1,
-    coarse_s: Annotated[
-        float | None, typer.Option("--coarse", min=0.5, help="Seconds per measurement in step 1.")
-    ] = None,
     broker: Broker = None,
     algorithm: Algorithm = None,
     duration_s: Duration = None,
@@ -197,10 +189,7 @@ def limit(
         search_limit(
             wanted,
             out or Path(f"limit-{wanted.name}"),
-            bisect=bisect,
             guided=guided,
-            repeats=repeats,
-            coarse_s=coarse_s,
             machines=_machines(writers, agents, token_file),
         )
     )

@@ -26,7 +26,6 @@ VERDICTS: Final = {
     "found": "The limit is found",
     "beyond": "The limit is beyond the shortest interval that is tried",
     "none": "No interval in reach is under the limit",
-    "unsettled": "The measurements contradict each other too often",
 }
 
 
@@ -72,14 +71,13 @@ def run_table(summary: RunSummary) -> Table:
 
 def print_trial(trial: Trial, outcome: Outcome) -> None:
     """One measurement of a search."""
-    kind = "short" if trial.coarse else "full "
     judged = "under the limit" if outcome.satisfies else "over the limit"
     if not outcome.kept_pace:
         judged += ", publishers did not keep the interval"
     elif any(note.startswith(PILE_UP) for note in outcome.notes):
         judged += f", {PILE_UP}"
     print(
-        f"{trial.number + 1:3}  {kind}  {trial.interval_ns / 1e6:10.4f} ms  "
+        f"{trial.number + 1:3}  {trial.interval_ns / 1e6:10.4f} ms  "
         f"egress {outcome.egress:12,.1f}/s  ratio {outcome.ratio:.4f}  {judged}  "
         f"({outcome.limited_by})",
         file=sys.stderr,

@@ -32,7 +32,7 @@ from isthmus.errors import LimitError
 __all__ = ["VERSION", "LimitFile", "Measurement", "Recorded", "find_limit", "read_limit_file"]
 
 WHAT: Final = "isthmus limit search"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from isthmus.bench.coordinator.run_files import COORDINATOR, remove_run
 from isthmus.bench.coordinator.run_record import RunRecord
-from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
 from isthmus.pipeline.count.direct import RunSummary
@@ -32,9 +32,7 @@ PILE_UP: Final = "messages pile up"
 class Session(Protocol):
     """What a trial needs of :class:`isthmus.bench.coordinator.session.LoadSession`."""
 
-    def measure(
-        self, run: str, *, interval_ns: int, duration_s: float, trim_s: float
-    ) -> RunRecord: ...
+    def measure(self, run: str, *, interval_ns: int) -> RunRecord: ...
 
 
 def measuring(
@@ -46,21 +44,18 @@ def measuring(
     prefix: str,
 ) -> Measuring:
     """What `find_limit` measures with; `session` is one of `scenario` that writes to `log`."""
-    full = Times(scenario.scenario.duration_s, scenario.scenario.trim_s)
     if not scenario.sp_ratio:
         raise LimitError(
             f"scenario {scenario.name!r} has no limit to find: no t-client subscribes to what "
             "t-clients publish; give its [[place]]s publishers and subscribers of one topic"
         )
-    for times in (full, options.coarse or full):
-        window_s = times.duration_s - 2 * times.trim_s
-        if options.first_interval_ns > window_s * 1e9:
-            raise LimitError(
-                f"the first interval is {options.first_interval_ns / 1e9:g} s, longer than the "
-                f"{window_s:g} s that are measured; begin shorter, or measure for longer"
-            )
-
-    return Measuring(session, log, full, options.coarse or full, prefix)
+    window_s = scenario.scenario.duration_s - 2 * scenario.scenario.trim_s
+    if options.first_interval_ns > window_s * 1e9:
+        raise LimitError(
+            f"the first interval is {options.first_interval_ns / 1e9:g} s, longer than the "
+            f"{window_s:g} s that are measured; begin shorter, or measure for longer"
+        )
+    return Measuring(session, log, prefix)
 
 
 @dataclass(slots=True)
@@ -69,8 +64,6 @@ class Measuring:
 
     session: Session
     log: Path
-    full: Times
-    coarse: Times
     prefix: str
     lost_clients: bool = False
     """Some were cut off: this session cannot go on."""
@@ -86,10 +79,7 @@ class Measuring:
     def _once(self, trial: Trial) -> tuple[Outcome, bool]:
         """What came out, and whether an earlier run disturbed it."""
         run = _free_name(self.log, f"{self.prefix}-{trial.number:03d}-{trial.interval_ns}ns")
-        times = self.coarse if trial.coarse else self.full
-        record = self.session.measure(
-            run, interval_ns=trial.interval_ns, duration_s=times.duration_s, trim_s=times.trim_s
-        )
+        record = self.session.measure(run, interval_ns=trial.interval_ns)
         self.lost_clients = record.lost_clients > 0
         summary = record.summary
         notes = [*summary.notes]

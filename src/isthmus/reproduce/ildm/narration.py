@@ -45,7 +45,7 @@ def trial(console: Console, made: Trial, outcome: Outcome) -> None:
         judged = PILE_UP
     console.print(
         f"  {made.interval_ns / 1e6:9.4g} ms  egress {outcome.egress:10,.0f}/s  "
-        f"ratio {outcome.ratio:.4f}  {judged}{'  (rough)' if made.coarse else ''}",
+        f"ratio {outcome.ratio:.4f}  {judged}",
         markup=False,
     )
 

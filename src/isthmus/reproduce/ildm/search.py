@@ -14,11 +14,11 @@ from pathlib import Path
 from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.experiment import Searched, WarmUp, limit_of
 from isthmus.bench.limit.file import read_limit_file
-from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import ReproduceError
 from isthmus.reproduce.ildm.experiments import Experiment
-from isthmus.reproduce.ildm.timing import WARM_UP_S
+from isthmus.reproduce.ildm.timing import WARM_UP_S, Times
 
 __all__ = ["Begun", "begin", "limit_path", "search_limit"]
 
@@ -55,15 +55,12 @@ def begin(
                 f"{path} is of another {experiment.name} than this version's; "
                 "choose another folder with --out"
             )
-        coarse = header["options"]["coarse"]
-        begun = {**header["options"], "coarse": None if coarse is None else Times(**coarse)}
-        return Begun(scenario, SearchOptions(**begun))
+        return Begun(scenario, SearchOptions(**header["options"]))
     scenario = experiment.scenario.changed(duration_s=times.duration_s, trim_s=times.trim_s)
     if scenario.latency is not None:
         latency = scenario.latency.model_copy(update={"interval_s": latency_interval_s})
         scenario = scenario.model_copy(update={"latency": latency})
-    options = SearchOptions(first_interval_ns, guided=not grid, second_chance=True)
-    return Begun(scenario, options)
+    return Begun(scenario, SearchOptions(first_interval_ns, guided=not grid))
 
 
 def search_limit(

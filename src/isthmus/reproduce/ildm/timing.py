@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from isthmus.bench.limit.search import Times
 from isthmus.reproduce.ildm.experiments import Experiment
 
-__all__ = ["FULL", "QUICK", "WARM_UP_S", "Timing", "forecast_s", "times_for"]
+__all__ = ["FULL", "QUICK", "WARM_UP_S", "Times", "Timing", "forecast_s", "times_for"]
 
 MEASUREMENTS: Final = 4.8
 """Of a guided search from a good guess: over it, at it, below it and that again."""
@@ -44,6 +43,14 @@ START_S: Final = {
     "rabbitmq": 10.0,
 }
 """Typical start and stop of a broker, for the plan only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a measurement takes, and what of it does not count at each end."""
+
+    duration_s: float
+    trim_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ import pytest
 
 from isthmus.bench.limit import file as limit_file
 from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LimitError
 from isthmus.processes.children import Launch, end, launch
 from support.waiting import wait_for
 
 MS = 1_000_000
-OPTIONS = SearchOptions(1 * MS, bisect=True, coarse=Times(2.0, 0.5))
+OPTIONS = SearchOptions(1 * MS, guided=True)
 SCENARIO = load_scenario("C")
 LABELS = {"broker": "mosquitto"}
 
@@ -46,7 +46,7 @@ class System:
         ok = trial.interval_ns >= 3.14 * MS
         egress = 1e10 / trial.interval_ns
         run = f"run-{trial.number}"
-        return Outcome(run, ok, 1.0 if ok else 0.97, egress / 10, egress, 0.0, True, "", ("é",))
+        return Outcome(run, ok, 1.0 if ok else 0.9, egress / 10, egress, 0.0, True, "", ("é",))
 
 
 def search(path: Path, system: Callable[[Trial], Outcome]) -> Found:
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "out" / "limit.jsonl"
 
 
-@pytest.mark.parametrize("stop", range(8))
+@pytest.mark.parametrize("stop", range(10))
 def test_it_goes_on_where_it_stopped(path: Path, stop: int) -> None:
     whole = System()
     expected = search(path.with_name("whole.jsonl"), whole)
@@ -97,11 +97,11 @@ def test_what_was_torn_is_said(path: Path) -> None:
     path.write_bytes(data[:-5])
     with opened(path) as file:
         assert "the last line was torn" in file.notes[0]
-        assert "goes on after 6 measurements" in file.notes[1]
+        assert "goes on after 8 measurements" in file.notes[1]
     path.write_bytes(data[:-20] + b"\0" * 19 + b"\n")  # as some file systems leave it
     with opened(path) as file:
         assert "the last line was torn" in file.notes[0]
-        assert len(file.measurements) == 6
+        assert len(file.measurements) == 8
     assert path.read_bytes() == data[: data.rindex(b"\n", 0, -1) + 1]
 
 
@@ -155,12 +155,14 @@ def test_more_measurements_than_the_search_needs(path: Path) -> None:
         ),
         (lambda path: LimitFile(path, SCENARIO, {}, OPTIONS), 'labels.broker is "mosq.*and null'),
         (
-            lambda path: LimitFile(path, SCENARIO, LABELS, replace(OPTIONS, bisect=False)),
-            "another search: options.bisect is true there and false here",
+            lambda path: LimitFile(path, SCENARIO, LABELS, replace(OPTIONS, guided=False)),
+            "another search: options.guided is true there and false here",
         ),
         (
-            lambda path: LimitFile(path, SCENARIO, LABELS, replace(OPTIONS, coarse=None)),
-            "options.coarse is {.*} there and null here",
+            lambda path: LimitFile(
+                path, SCENARIO, LABELS, replace(OPTIONS, first_interval_ns=MS * 2)
+            ),
+            "options.first_interval_ns is 1000000 there and 2000000 here",
         ),
     ],
 )
@@ -179,7 +181,7 @@ def test_another_version_is_refused(path: Path) -> None:
     data = path.read_bytes()
     version = f'"version": {limit_file.VERSION}'.encode()
     path.write_bytes(data.replace(version, b'"version": 99', 1))
-    with pytest.raises(LimitError, match="has version 99 of the format, this is 1"), opened(path):
+    with pytest.raises(LimitError, match="has version 99 of the format, this is 2"), opened(path):
         pass
 
 
@@ -209,9 +211,9 @@ def test_two_searches_at_once_on_one_file(path: Path) -> None:
 
 def test_a_search_with_other_options_than_its_file(path: Path) -> None:
     with opened(path) as file, pytest.raises(LimitError, match="is open for"):
-        find_limit(System(), LimitSearch(replace(OPTIONS, bisect=False)), file)
+        find_limit(System(), LimitSearch(replace(OPTIONS, guided=False)), file)
     with pytest.raises(LimitError, match="is not open"):
-        file.append(Trial(0, 1, True, 0), System()(Trial(0, MS, True, 0)))
+        file.append(Trial(0, 1), System()(Trial(0, MS)))
 
 
 def test_secrets_of_the_scenario_stay_out_of_it(path: Path, tmp_path: Path) -> None:
@@ -256,5 +258,5 @@ def test_kill_9_in_the_middle_of_a_measurement(path: Path, tmp_path: Path) -> No
     system = System()
     search(path, system)
     numbers = [json.loads(line)["trial"]["number"] for line in path.open().readlines()[1:]]
-    assert numbers == list(range(7))
-    assert [trial.number for trial in system.measured] == [4, 5, 6]
+    assert numbers == list(range(9))
+    assert [trial.number for trial in system.measured] == [4, 5, 6, 7, 8]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from isthmus.bench.coordinator.run_files import COORDINATOR
-from isthmus.bench.limit.search import Outcome, SearchOptions, Times, Trial
+from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LimitError
 from isthmus.pipeline.log.schema import TABLES, file_path
 
 MS = 1_000_000
-OPTIONS = SearchOptions(4 * MS, coarse=Times(3.0, 0.5))
+OPTIONS = SearchOptions(4 * MS)
 SCENARIO = load_scenario("single")
 SUMMARY: dict[str, Any] = {
     "limit_ratio": 0.995,
@@ -47,22 +47,19 @@ def summary() -> dict[str, Any]:
     return dict(SUMMARY)
 
 
-def trial(number: int = 7, *, coarse: bool = False) -> Trial:
-    return Trial(number, 3_200_000, coarse, 0)
+def trial(number: int = 7) -> Trial:
+    return Trial(number, 3_200_000)
 
 
-def test_a_coarse_and_a_full_measurement(tmp_path: Path, summary: dict[str, Any]) -> None:
+def test_a_measurement_has_the_scenarios_own_length(
+    tmp_path: Path, summary: dict[str, Any]
+) -> None:
     session = Session(summary | {"limited_by": "brokers"})
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
     assert measure(trial()) == Outcome(
         "limit-007-3200000ns", True, 0.995, 100.0, 995.0, 0.005, True, "brokers", ("seen",)
     )
-    measure(trial(8, coarse=True))
-    interval = {"interval_ns": 3_200_000}
-    assert session.asked == [
-        ("limit-007-3200000ns", interval | {"duration_s": 80.0, "trim_s": 10.0}),
-        ("limit-008-3200000ns", interval | {"duration_s": 3.0, "trim_s": 0.5}),
-    ]
+    assert session.asked == [("limit-007-3200000ns", {"interval_ns": 3_200_000})]
 
 
 def test_publishers_that_fell_behind(tmp_path: Path, summary: dict[str, Any]) -> None:
@@ -143,7 +140,7 @@ def test_searches_that_mean_nothing(tmp_path: Path) -> None:
     nobody = SCENARIO.model_copy(update={"place": tuple(places)})
     with pytest.raises(LimitError, match="no t-client subscribes to what t-clients publish"):
         measuring(Session(), tmp_path, nobody, OPTIONS, prefix="x")
-    rare = SearchOptions(3_000 * MS, coarse=Times(3.0, 0.5))
+    rare, short = SearchOptions(3_000 * MS), SCENARIO.changed(duration_s=3.0, trim_s=0.5)
     with pytest.raises(LimitError, match="is 3 s, longer than the 2 s that are measured"):
-        measuring(Session(), tmp_path, SCENARIO, rare, prefix="x")
-    measuring(Session(), tmp_path, SCENARIO, SearchOptions(3_000 * MS), prefix="x")  # of 60 s
+        measuring(Session(), tmp_path, short, rare, prefix="x")
+    measuring(Session(), tmp_path, SCENARIO, rare, prefix="x")  # of 60 s

@@ -76,9 +76,7 @@ def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> No
             {"run": "r1", "second": 0, "in_window": True, "ingress": 5, "egress": 50},
         ],
     }
-    measurement = Measurement(
-        Trial(0, 25_000_000, False, 0), Outcome("r1", True, 1.0, 2e3, 2e4, 0.0, True)
-    )
+    measurement = Measurement(Trial(0, 25_000_000), Outcome("r1", True, 1.0, 2e3, 2e4, 0.0, True))
     points = search_points([measurement], 50, 10.0)
     assert points[0].offered == 20_000.0
     write_report(
