@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-all test-deps fmt packages check bench bench-relay \
+.PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
 	bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile fuzz fuzz-node kill soak \
 	lock clean
 
@@ -57,11 +57,15 @@ fmt: .venv/.dev  ## format the code
 packages: .venv/.dev  ## draw the figure of the packages anew
 	$(BIN)/python scripts/packages.py
 
-check: .venv/.dev  ## formatting, lint, types, the figure of the packages
+life: .venv/.dev  ## draw the figures of a link's life anew
+	$(BIN)/python scripts/life.py
+
+check: .venv/.dev  ## formatting, lint, types, the figures of the packages and of a link's life
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/packages.py --check
+	$(BIN)/python scripts/life.py --check
 
 bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
 

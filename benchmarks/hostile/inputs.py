@@ -306,7 +306,7 @@ def announcements(target: Target) -> None:
 
     def flood(neighbor: Neighbor) -> None:
         link = neighbor.exchange.links.links.get("attacked")
-        if link is None or not link.active:
+        if link is None or not link.state.session:
             neighbor.call_later(0.05, lambda: flood(neighbor))
             return
         guard = neighbor.exchange.guard

@@ -16,7 +16,8 @@ from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import Relay, Unpaced
-from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.link.life import LinkState
+from isthmus.exchange.link.link import Link
 from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.exchange.turns import SLICE_S, Turns
@@ -52,8 +53,7 @@ class FarNeighbor:
 
     def __init__(self, link: Link) -> None:
         self.info = link.info
-        self.status = LinkStatus.UP
-        self.active = True
+        self.state = LinkState.ACTIVE
         self.full = False
         self.waiters: list[Callable[[], None]] = []
         self.sent: list[Sent] = []

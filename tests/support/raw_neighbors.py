@@ -10,9 +10,10 @@ import time
 from typing import Self
 
 from isthmus.exchange.link.hello import Hello, write_connect
-from isthmus.exchange.topology.guard import LinkState, TopologyGuard
+from isthmus.exchange.link.life import LinkState
 from isthmus.mqtt.packets import ConnAck, Disconnect, Packet, PingReq, PingResp, Publish
 from support.raw import RawClient
+from support.watched_guard import WatchedGuard
 
 __all__ = ["RawNeighbor"]
 
@@ -29,7 +30,7 @@ class RawNeighbor:
         self.hello = hello
         self.node_id = ""
         self._patience_s = patience_s
-        self._guard = TopologyGuard(hello.node_id, hello.incarnation, self)
+        self._guard = WatchedGuard(hello.node_id, hello.incarnation, self)
         self.raw.send(write_connect(hello, 3, nonce))
 
     def __enter__(self) -> Self:
@@ -92,4 +93,7 @@ class RawNeighbor:
         pass
 
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
+        pass
+
+    def topology_changed(self) -> None:
         pass

@@ -14,7 +14,9 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from isthmus.exchange.topology.guard import LinkState, Loop, TopologyGuard
+from isthmus.exchange.link.life import LinkState
+from isthmus.exchange.topology.guard import Loop
+from support.watched_guard import WatchedGuard
 
 Pair = tuple[str, str]
 
@@ -72,7 +74,7 @@ class Member:
         self.lives += 1
         self.sessions.clear()
         self.usable.clear()
-        self.guard = TopologyGuard(self.name, f"life-{self.lives}", self)
+        self.guard = WatchedGuard(self.name, f"life-{self.lives}", self)
 
     def send(self, neighbor: str, payload: bytes) -> None:
         self.fabric.put(self, neighbor, payload)
@@ -86,6 +88,9 @@ class Member:
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         self.usable.discard(neighbor)
         self.blocks.append((neighbor, ring))
+
+    def topology_changed(self) -> None:
+        """Nothing rests on it here."""
 
     def probe(self, neighbor: str) -> None:
         self.fabric.put(self, neighbor, Probe(self.guard._links[neighbor].opening))

@@ -30,13 +30,14 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello
 from isthmus.exchange.link.lane import Incoming
-from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
+from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
 from isthmus.exchange.retained.keeping import NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.timers import Timers
-from isthmus.exchange.topology.guard import LinkState, TopologyGuard
+from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.traffic.message import from_publish
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
@@ -114,6 +115,14 @@ class Exchange:
             counters=self.counters,
             any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
         )
+        self._link_actions = {
+            LinkAction.JOIN: self._join,
+            LinkAction.PART: self._part,
+            LinkAction.ESTABLISH: self._establish,
+            LinkAction.PAUSE: self._pause,
+            LinkAction.CLOSE: self._end_session,
+            LinkAction.FORGET: self._forget,
+        }
         self.algorithm = algorithm(self, settings.options)
         self.clients.algorithm = traffic.algorithm = self.algorithm
         self.retention = traffic.retention
@@ -297,20 +306,42 @@ class Exchange:
 
     # ---- links ---------------------------------------------------------------------------
 
-    def link_up(self, link: Link) -> None:
+    def carry_out(self, link: Link, action: LinkAction) -> None:
+        self._link_actions[action](link)
+
+    def _join(self, link: Link) -> None:
         link.counters = self.counters
         link.found_too_large = lambda topic, size: self._found_too_large(link, topic, size)
         self.recovery.came(link.info.peer)
         self.traffic.by_session[link.info] = link
         self.host.neighbor_joined(link.info.peer)
         self.guard.link_up(link.info.peer)
-        self.traffic.topology_changed()
 
-    def link_down(self, link: Link) -> None:
+    def _part(self, link: Link) -> None:
         self.guard.link_down(link.info.peer)
-        self.traffic.topology_changed()
-        if link.active:
-            self.algorithm.on_tcp_down(link.info)
+
+    def _pause(self, link: Link) -> None:
+        self.algorithm.on_tcp_down(link.info)
+
+    def _establish(self, link: Link) -> None:
+        """It is the algorithm's from now on, or again."""
+        self.traffic.neighbor_joined(link)
+        self.algorithm.on_session_established(link.info)
+        if not self.algorithm.synchronizes:
+            self.recovery.ready(link.info.peer)
+        self.retention.neighbor_joined(link)
+        for lane in range(link.lanes):
+            link.transmit(lane, self.host.now())
+
+    def _end_session(self, link: Link) -> None:
+        self.traffic.neighbor_left(link)
+        self.algorithm.on_session_closed(link.info)
+        self.traffic.give_up(link)
+
+    def _forget(self, link: Link) -> None:
+        self._told_too_large_s.pop(link.info.peer, None)
+        self.traffic.by_session.pop(link.info, None)
+        self.host.neighbor_left(link.info.peer)
 
     def _found_too_large(self, link: Link, topic: bytes, size: int) -> None:
         self.counters["too_large"] += 1
@@ -327,7 +358,7 @@ class Exchange:
             )
 
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
-        if link.active:
+        if link.state.session:
             self.algorithm.on_recv_failure(link.info, error)
 
     def linked_before(self, session: SessionInfo, link: Link) -> None:
@@ -339,21 +370,6 @@ class Exchange:
             link.info = session
         else:
             self.algorithm.on_session_closed(session)
-
-    def link_gone(self, link: Link) -> None:
-        self._told_too_large_s.pop(link.info.peer, None)
-        self._close_for_algorithm(link)
-        self.traffic.by_session.pop(link.info, None)
-        self.host.neighbor_left(link.info.peer)
-
-    def _close_for_algorithm(self, link: Link) -> None:
-        if not link.active:
-            return
-        link.active = False
-        link.info.status = SessionStatus.CLOSED
-        self.traffic.neighbor_left(link)
-        self.algorithm.on_session_closed(link.info)
-        self.traffic.give_up(link)
 
     def own_other_lives(self) -> tuple[str, ...]:
         return self.guard.other_lives()
@@ -378,7 +394,7 @@ class Exchange:
             raise RemoteProtocolError(f"a packet that begins with 0x{head:02x} on a link")
         elif len(frame) > MAX_ALGORITHM_BYTES:
             raise RemoteProtocolError(f"a control packet of {len(frame)} bytes")
-        elif link.active:
+        elif link.state.session:
             self.counters["control_received"] += 1
             self.algorithm.mqtt_message_arrived(link.info, PacketType(head >> 4), frame)
         else:
@@ -394,13 +410,12 @@ class Exchange:
             self.links.stream_arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
             self.guard.message_arrived(link.info.peer, packet.payload)
-            self.traffic.topology_changed()
             return self._rest_from_topology()
         elif packet.topic == SAME_ID_TOPIC:
             self.links.same_id_told(link, packet.payload)
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
-        elif link.active:
+        elif link.state.session:
             self.algorithm.mqtt_message_arrived(link.info, PacketType.PUBLISH, frame)
         return None
 
@@ -424,18 +439,7 @@ class Exchange:
             link.send_control(encode(Publish(TOPOLOGY_TOPIC, payload), 5))
 
     def activate(self, neighbor: str) -> None:
-        """The link closes no loop: it is the algorithm's from now on, or again."""
-        self.traffic.plain.forget()
-        link = self.links.links[neighbor]
-        link.active = True
-        link.info.status = SessionStatus.ESTABLISHED
-        self.traffic.neighbor_joined(link)
-        self.algorithm.on_session_established(link.info)
-        if not self.algorithm.synchronizes:
-            self.recovery.ready(neighbor)
-        self.retention.neighbor_joined(link)
-        for lane in range(link.lanes):
-            link.transmit(lane, self.host.now())
+        self.links.happens(self.links.links[neighbor], LinkEvent.AGREED)
 
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         """The link closes a loop: it stands by until the loop is gone."""
@@ -447,8 +451,10 @@ class Exchange:
             ring=" - ".join(ring),
         )
         self.recovery.left(neighbor)
-        if link := self.links.links.get(neighbor):
-            self._close_for_algorithm(link)
+        self.links.happens(self.links.links[neighbor], LinkEvent.RING)
+
+    def topology_changed(self) -> None:
+        self.traffic.topology_changed()
 
     # ---- every turn; what people see -----------------------------------------------------
 
@@ -469,19 +475,21 @@ class Exchange:
                 {"address": peer.address, "neighbor": peer.info.peer, "problem": peer.problem}
                 for peer in self.links.peers.values()
             ],
-            "topology": self.guard.status(),
+            "topology": {**self.guard.status(), "neighbors": self._up()},
             "retained": self.retention.store.status(),
             "wills": self.clients.wills.status(),
             "counters": dict(self.counters),
             "refusals": dict(self.links.refusals),
         }
 
+    def _up(self) -> dict[str, str]:
+        return {name: each.state.shown for name, each in self.links.links.items() if each.state.up}
+
     def _describe(self, link: Link) -> dict[str, Any]:
-        state = self.guard.state(link.info.peer) if link.status is LinkStatus.UP else None
         return {
             "neighbor": link.info.peer,
-            "status": "down" if state is None else state.name.lower(),
-            "blocked": state is LinkState.BLOCKED,
+            "status": link.state.shown,
+            "blocked": link.state is LinkState.BLOCKED,
             "lanes": link.lanes,
             "qos": link.qos,
             "initiator": link.initiator,

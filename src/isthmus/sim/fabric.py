@@ -23,7 +23,6 @@ from typing import Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
-from isthmus.exchange.link.link import LinkStatus
 from isthmus.exchange.link.links import LONGEST_PAUSE_S, LinkSettings
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S, LET_GO_S
@@ -259,7 +258,7 @@ class SimFabric:
     def _waiting(self) -> bool:
         """Whether a message is not acknowledged: doubted, or one node waits for another."""
         return any(
-            link.active and link.status is LinkStatus.UP and link.unacked()
+            link.state.carries and link.unacked()
             for node in self.nodes.values()
             if node.host is not None and node.broker.up
             for link in node.host.exchange.links
@@ -274,14 +273,14 @@ class SimFabric:
                 continue
             links = node.host.exchange.links
             for peer in links.peers.values():
-                if peer.link is None or peer.link.status is not LinkStatus.UP:
+                if peer.link is None or not peer.link.state.up:
                     return False
             for link in links:
                 other = self.called(link.info.peer)
-                if link.status is not LinkStatus.UP or other is None or other.host is None:
+                if not link.state.up or other is None or other.host is None:
                     return False
                 back = other.host.exchange.links.links.get(node.node_id)
-                if back is None or back.status is not LinkStatus.UP:
+                if back is None or not back.state.up:
                     return False
         return True
 
@@ -315,7 +314,7 @@ class SimFabric:
             name: {
                 machines.get(link.info.peer, link.info.peer)
                 for link in node.host.exchange.links
-                if link.active and link.status is LinkStatus.UP
+                if link.state.carries
             }
             for name, node in self.nodes.items()
             if node.host is not None

@@ -42,7 +42,7 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
         check_retained(fabric)
     for node in fabric.nodes.values():
         for link in node.exchange.links:
-            if link.active and (waiting := link.unacked()):
+            if link.state.session and (waiting := link.unacked()):
                 raise Violation(
                     f"{node.name} waits for {link.info.peer} to acknowledge {waiting} messages"
                 )
@@ -188,7 +188,7 @@ def check_empty(fabric: SimFabric) -> None:
         if algorithm.local_filters:
             raise Violation(f"{node.name} still has interest in {algorithm.local_filters}")
         for link in node.exchange.links:
-            if not link.active:
+            if not link.state.session:
                 continue
             left = algorithm.received_from(link.info), algorithm.announced_to(link.info)
             if any(left):

@@ -133,7 +133,7 @@ class Promises:
             for name, node in self.fabric.nodes.items()
             if node.host is not None
             for link in node.host.exchange.links
-            if link.active
+            if link.state.session
         )
 
     def retained_converges(self) -> bool:

@@ -27,7 +27,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from isthmus.exchange.link.link import LinkStatus
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
@@ -327,9 +326,7 @@ class _Run:
     def _holds(self) -> bool:
         """Whether a node keeps a neighbor that is not there."""
         return any(
-            link.status is LinkStatus.DOWN
-            for node in self.fabric.nodes.values()
-            for link in node.exchange.links
+            not link.state.up for node in self.fabric.nodes.values() for link in node.exchange.links
         )
 
     def _leave(self) -> None:

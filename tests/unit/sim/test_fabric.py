@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
 from isthmus.sim.client import SimClient
@@ -175,7 +176,7 @@ def test_the_invariants_can_fail() -> None:
     neighbor.received["stale"] = None
     with pytest.raises(Violation, match=r"a has \['stale', 't/#'\]"):
         check_inter_subscriptions(fabric)
-    a.exchange.links.links["b"].active = False
+    a.exchange.links.links["b"].happens(LinkEvent.RING)
     with pytest.raises(Violation, match="active at b alone"):
         check_topology(fabric)
 

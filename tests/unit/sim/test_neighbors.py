@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.exchange.link.link import LinkStatus
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.topology.guard import MAX_NODES
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
@@ -81,10 +80,7 @@ def test_another_node_at_the_same_address_is_a_link_of_its_own() -> None:
     fabric.restart(b)
     fabric.run(2.0)
     links = a.exchange.links.links
-    assert {name: link.status for name, link in links.items()} == {
-        "b": LinkStatus.DOWN,
-        "b-new": LinkStatus.UP,
-    }
+    assert {name: link.state.up for name, link in links.items()} == {"b": False, "b-new": True}
     assert (former.peer, links["b-new"].info.peer) == ("b", "b-new")
     assert links["b-new"].info is not former
     (peer,) = a.exchange.status()["peers"]
@@ -140,7 +136,7 @@ def test_a_copy_takes_over_when_the_first_one_is_silent() -> None:
     fabric.link(copy, a)
     fabric.run(2.5)
     assert a.exchange.links.links["b"].incarnation == copy.exchange.incarnation
-    assert a.exchange.links.links["b"].status is LinkStatus.UP
+    assert a.exchange.links.links["b"].state.up
     assert not copy.exchange.problem
 
 
@@ -247,6 +243,6 @@ def test_a_neighbor_whose_lanes_are_being_opened_is_not_let_go(seed: int) -> Non
     fabric.link(a, b)
     fabric.run(15.0)
     assert fabric.active_links() == {"a": {"b"}, "b": {"a"}}
-    up_since_s = a.exchange.links.links["b"].up_since_s
+    before = list(a.exchange.links.links["b"].connections)
     fabric.run(10.0)
-    assert a.exchange.links.links["b"].up_since_s == up_since_s
+    assert a.exchange.links.links["b"].connections == before

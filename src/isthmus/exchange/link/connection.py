@@ -1,10 +1,8 @@
 """One connection to another node, from its first byte: the greeting, then packets.
 
-    dialed:  send CONNECT ──▶ (AUTH ──▶ send AUTH) ──▶ CONNACK ──▶ open
-    accepted: CONNECT ──▶ (send AUTH ──▶ AUTH) ──▶ judged ──▶ send CONNACK ──▶ open
-
-An accepted connection whose other end has proved itself is *judged*: `Links` calls `accept` or
-`refuse`, at once or when it has found out more.
+Its state is that of `isthmus.exchange.link.life.GREETING`.  An accepted connection whose other end
+has proved itself is *judged*: `Links` calls `accept` or `refuse`, at once or when it has found out
+more.
 
 What is sent is gathered and written once per turn, so that a write carries many packets.  A peer
 that breaks the rules raises `RemoteProtocolError`; the exchange then closes this connection only.
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterator
-from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -36,6 +33,13 @@ from isthmus.exchange.link.hello import (
     write_connack,
     write_connect,
 )
+from isthmus.exchange.link.life import (
+    GREETING,
+    GreetingAction,
+    GreetingEvent,
+    GreetingState,
+    step,
+)
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
@@ -45,22 +49,12 @@ from isthmus.mqtt.reason_codes import ReasonCode
 if TYPE_CHECKING:
     from isthmus.exchange.link.link import Link, Peer
 
-__all__ = ["Connection", "Greeting"]
+__all__ = ["Connection"]
 
 MAX_GREETING_BYTES = 8_192
 MAX_EARLY = 1_000
 PINGREQ = b"\xc0\x00"
-
-
-class Greeting(Enum):
-    """How far the greeting has come."""
-
-    CONNECT = "waiting for CONNECT"
-    AUTH = "waiting for AUTH"
-    JUDGED = "being judged"
-    CONNACK = "waiting for CONNACK"
-    OPEN = "open"
-    CLOSED = "closed"
+_BEFORE_PROOF = (GreetingState.CONNECT, GreetingState.AUTH)
 
 
 class Connection:
@@ -107,7 +101,7 @@ class Connection:
     ) -> None:
         self.channel = channel
         self.dialed = dialed
-        self.state = Greeting.CONNACK if dialed else Greeting.CONNECT
+        self.state = GreetingState.CONNACK if dialed else GreetingState.CONNECT
         self.peer: Hello | None = None
         self.link: Link | None = None
         self.dialed_for: Peer | None = None
@@ -138,7 +132,7 @@ class Connection:
         data = self._buffer.push(data)
         if not data:
             return
-        limit = self._max_packet_bytes if self.state is Greeting.OPEN else MAX_GREETING_BYTES
+        limit = self._max_packet_bytes if self.state is GreetingState.OPEN else MAX_GREETING_BYTES
         offsets = scan(data, limit)
         self._buffer.keep(data[offsets[-1] :])
         for start, stop in pairwise(offsets):
@@ -156,7 +150,7 @@ class Connection:
             data = b"".join(self._out)
             self._out.clear()
             self._out_bytes = 0
-            if self.state is not Greeting.CLOSED:
+            if self.state is not GreetingState.CLOSED:
                 self.channel.write(data)
 
     def ping(self) -> int:
@@ -173,7 +167,7 @@ class Connection:
     @property
     def spoke(self) -> bool:
         """Whether the other end has said anything that made sense."""
-        return self.state is not Greeting.CONNECT
+        return self.state is not GreetingState.CONNECT
 
     def peer_id(self) -> str:
         """The other node's id, empty before its hello."""
@@ -198,24 +192,41 @@ class Connection:
         """Dialed: say hello."""
         self.send(encode(write_connect(self._hello, keep_alive_s, self._dial_nonce), 5))
 
+    def happens(self, event: GreetingEvent) -> None:
+        self.state, actions = step(GREETING, self.state, event)
+        for action in actions:
+            self._reply(self._packet_for(action))
+
+    def _packet_for(self, action: GreetingAction) -> Packet:
+        if action is GreetingAction.CHALLENGE:
+            self._accept_nonce = self._token_bytes(NONCE_BYTES)
+            return auth_packet(self._accept_nonce)
+        if action is GreetingAction.PROVE:
+            return auth_packet(self._prove("dial", self._hello, None))
+        return write_connack(self._hello, self._own_proof("accept"))
+
     def greet(self, frame: bytes) -> bool:
         """Take one packet of the greeting; True when the other node has proved who it is.
 
         A connection that was dialed is open then; one that was accepted is to be judged.
         """
-        packet = decode(frame, 5)
-        if self.state is Greeting.CONNECT and isinstance(packet, Connect):
-            return self._connect_came(packet)
-        if self.state is Greeting.AUTH and isinstance(packet, Auth):
-            return self._proof_came(packet)
-        if self.state is Greeting.CONNACK and isinstance(packet, Auth):
-            self._challenge_came(packet)
-            return False
-        if self.state is Greeting.CONNACK and isinstance(packet, ConnAck):
-            return self._connack_came(packet)
-        raise MalformedPacket(f"{type(packet).__name__} while {self.state.value}")
+        self.happens(self._read(decode(frame, 5)))
+        return self.state is GreetingState.JUDGED or self.state is GreetingState.OPEN
 
-    def _connect_came(self, connect: Connect) -> bool:
+    def _read(self, packet: Packet) -> GreetingEvent:
+        """What a packet of the greeting means; raises `RemoteProtocolError` if it is wrong."""
+        state = self.state
+        if state is GreetingState.CONNECT and isinstance(packet, Connect):
+            return self._connect_came(packet)
+        if state is GreetingState.AUTH and isinstance(packet, Auth):
+            return self._proof_came(packet)
+        if state is GreetingState.CONNACK and isinstance(packet, Auth):
+            return self._challenge_came(packet)
+        if state is GreetingState.CONNACK and isinstance(packet, ConnAck):
+            return self._connack_came(packet)
+        raise MalformedPacket(f"{type(packet).__name__} while {state.value}")
+
+    def _connect_came(self, connect: Connect) -> GreetingEvent:
         peer, self._dial_nonce = read_connect(connect)
         self.lane = peer.lane
         self._hello = self._hello.for_lane(peer.lane, peer.lanes)
@@ -227,31 +238,24 @@ class Connection:
                 else "a shared secret was shown, and it has none",
             )
         self.peer = peer
-        if not self._key:
-            self.state = Greeting.JUDGED
-            return True
-        self._accept_nonce = self._token_bytes(NONCE_BYTES)
-        self._reply(auth_packet(self._accept_nonce))
-        self.state = Greeting.AUTH
-        return False
+        return GreetingEvent.ASKED_IN if self._key else GreetingEvent.PROVED
 
-    def _proof_came(self, auth: Auth) -> bool:
+    def _proof_came(self, auth: Auth) -> GreetingEvent:
         assert self.peer is not None
         given = read_auth(auth, PROOF_BYTES)
         if not hmac.compare_digest(given, self._prove("dial", self.peer, None)):
             raise LinkRefused("authentication", "the shared secrets differ")
-        self.state = Greeting.JUDGED
-        return True
+        return GreetingEvent.PROVED
 
-    def _challenge_came(self, auth: Auth) -> None:
+    def _challenge_came(self, auth: Auth) -> GreetingEvent:
         if not self._key:
             raise LinkRefused("authentication", "the other node asks for a shared secret")
         if self._accept_nonce:
             raise MalformedPacket("a second AUTH")
         self._accept_nonce = read_auth(auth, NONCE_BYTES)
-        self._reply(auth_packet(self._prove("dial", self._hello, None)))
+        return GreetingEvent.CHALLENGED
 
-    def _connack_came(self, connack: ConnAck) -> bool:
+    def _connack_came(self, connack: ConnAck) -> GreetingEvent:
         try:
             peer, given = read_connack(connack)
         except LinkRefused as error:
@@ -260,8 +264,7 @@ class Connection:
         if self._key and not self._proved(given, "accept", peer):
             raise LinkRefused("authentication", "the other node does not know the secret")
         self.peer = peer
-        self.state = Greeting.OPEN
-        return True
+        return GreetingEvent.WELCOMED
 
     def _check_refusal(self, error: LinkRefused) -> None:
         """Of who does not know the secret, a refusal is just one."""
@@ -277,11 +280,10 @@ class Connection:
 
     def accept(self) -> None:
         """The other node may come in."""
-        self._reply(write_connack(self._hello, self._own_proof("accept")))
-        self.state = Greeting.OPEN
+        self.happens(GreetingEvent.LET_IN)
 
     def _own_proof(self, role: str) -> bytes:
-        if not self._key or self.peer is None or self.state is not Greeting.JUDGED:
+        if not self._key or self.peer is None or self.state in _BEFORE_PROOF:
             return b""
         return self._prove(role, self.peer, self._hello)
 
@@ -295,15 +297,15 @@ class Connection:
 
     def refuse(self, error: LinkRefused) -> None:
         """Tell the other node why, and close."""
-        if self.state in (Greeting.CONNECT, Greeting.AUTH, Greeting.JUDGED):
+        if self.state in _BEFORE_PROOF or self.state is GreetingState.JUDGED:
             proof = self._own_proof(f"refuse {error.cause}")
             self._reply(refusal(error, self._hello, proof))
-        elif self.state is Greeting.OPEN and error.cause == "same-id":
+        elif self.state is GreetingState.OPEN and error.cause == "same-id":
             self._reply(goodbye(error))  # for other causes it is enough to be cut off
         self.close()
 
     def say_goodbye(self, code: ReasonCode) -> None:
-        if self.state is Greeting.OPEN:
+        if self.state is GreetingState.OPEN:
             self._reply(Disconnect(code))
         self.close()
 
@@ -311,7 +313,7 @@ class Connection:
         self.channel.abort()
 
     def close(self) -> None:
-        if self.state is not Greeting.CLOSED:
+        if self.state is not GreetingState.CLOSED:
             self.flush()
-            self.state = Greeting.CLOSED
+            self.happens(GreetingEvent.ENDED)
             self.channel.close()

@@ -1,8 +1,6 @@
 """A link: all that is between this node and one neighbor, over as many connections as it takes.
 
-    DOWN ──every lane connected──▶ UP ──topology agrees──▶ active: the algorithm's session
-      ▲                             │
-      └──any lane lost, kept for `hold_s`, then given up──┘
+Its state is that of `isthmus.exchange.link.life.LINK`.
 
 Which lane a message takes follows from its topic, so that one publisher's messages on one topic
 stay in order ([MQTT-4.6.0]); taking them in turn, as ILDM §4.1 does, can be asked for.
@@ -23,15 +21,25 @@ from __future__ import annotations
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
-from enum import Enum
 
-from isthmus.cooperation.api import SessionInfo
+from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Incoming, Outgoing, OutgoingLane
+from isthmus.exchange.link.life import (
+    DIALING,
+    LINK,
+    DialAction,
+    DialEvent,
+    DialState,
+    LinkAction,
+    LinkEvent,
+    LinkState,
+    step,
+)
 from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
 
-__all__ = ["MAX_CONTROL_BYTES", "Link", "LinkStatus", "Peer"]
+__all__ = ["MAX_CONTROL_BYTES", "Link", "Peer"]
 
 MAX_CONTROL_BYTES = 1 << 20
 """What every node takes, whatever it says of clients' messages."""
@@ -43,24 +51,19 @@ MOST_AROUND = 65_600
 """Bytes of a PUBLISH beside properties and payload: its topic above all."""
 
 
-class LinkStatus(Enum):
-    DOWN = "down"
-    UP = "up"
-
-
 class Peer:
     """A neighbor that this node was told to dial."""
 
     __slots__ = (
         "address",
         "attempt",
-        "dialing",
         "failures",
         "info",
         "link",
         "problem",
         "qos",
         "sessions",
+        "state",
         "timer",
     )
 
@@ -72,12 +75,15 @@ class Peer:
         self.link: Link | None = None
         self.attempt = 0
         """Which set of connections is being opened, or was last."""
-        self.dialing = False
-        """Whether it is being opened right now."""
+        self.state = DialState.RESTING
         self.timer: Cancellable | None = None
         """When the next one will be."""
         self.failures = 0
         self.problem = ""
+
+    def happens(self, event: DialEvent) -> tuple[DialAction, ...]:
+        self.state, actions = step(DIALING, self.state, event)
+        return actions
 
 
 class Link:
@@ -88,7 +94,6 @@ class Link:
         "_turn",
         "_unmarked",
         "_unmarked_bytes",
-        "active",
         "connections",
         "counters",
         "dropped",
@@ -104,9 +109,8 @@ class Link:
         "queue_bytes",
         "round_robin",
         "sent",
-        "status",
+        "state",
         "stream",
-        "up_since_s",
         "waiters",
     )
 
@@ -118,9 +122,7 @@ class Link:
         self.qos = qos
         self.queue_bytes = queue_bytes
         self.round_robin = round_robin
-        self.status = LinkStatus.DOWN
-        self.active = False
-        """The algorithm has this session."""
+        self.state = LinkState.DOWN
         self.initiator = ""
         self.incarnation = ""
         self.connections: list[Connection | None] = [None]
@@ -135,7 +137,6 @@ class Link:
         """The longest PUBLISH of a client that the neighbor takes, as it said in its greeting."""
         self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
         """Is told the topic of a message that is longer, and therefore not sent."""
-        self.up_since_s = 0.0
         self.joined_s = -1.0
         """When its neighbor became one of the algorithm's; negative if it never did."""
         self._turn = 0
@@ -143,6 +144,15 @@ class Link:
         """Connections and how many of their PINGREQs will have been answered."""
         self._unmarked = self._unmarked_bytes = 0
         """Retained messages at QoS 0 since the last mark."""
+
+    def happens(self, event: LinkEvent) -> tuple[LinkAction, ...]:
+        """What is to be done, by the exchange; the algorithm's view of the session follows."""
+        before = self.state
+        self.state, actions = step(LINK, before, event)
+        if self.state.session != before.session:
+            established, closed = SessionStatus.ESTABLISHED, SessionStatus.CLOSED
+            self.info.status = established if self.state.session else closed
+        return actions
 
     @property
     def lanes(self) -> int:
@@ -220,7 +230,11 @@ class Link:
 
     def _send_frame(self, lane: int, frame: bytes) -> None:
         connection = self.connections[lane]
-        if connection is None or not self.active or connection.waiting_bytes() > self.queue_bytes:
+        if (
+            connection is None
+            or not self.state.carries
+            or connection.waiting_bytes() > self.queue_bytes
+        ):
             self.dropped += 1
         else:
             connection.send(frame)
@@ -234,7 +248,7 @@ class Link:
             return
         self._unmarked = self._unmarked_bytes = 0
         connection = self.connections[lane]
-        if connection is not None and self.active:
+        if connection is not None and self.state.carries:
             self._marks.append((connection, connection.ping()))
 
     def far_ahead(self) -> bool:
@@ -246,7 +260,7 @@ class Link:
 
     def transmit(self, lane: int, now_s: float) -> None:
         connection = self.connections[lane]
-        if connection is not None and self.active and self.status is LinkStatus.UP:
+        if connection is not None and self.state.carries:
             outgoing = self.outgoing[lane]
             expired = outgoing.expired
             for packet in outgoing.transmit(now_s):
@@ -258,7 +272,7 @@ class Link:
     def send_control(self, packet: bytes) -> bool:
         """A control packet; all go by the first lane, so they stay in order."""
         connection = self.connections[0]
-        if connection is None or self.status is not LinkStatus.UP:
+        if connection is None or not self.state.up:
             return False
         if len(packet) > MAX_CONTROL_BYTES and len(packet) > self.packet_bytes:
             # A retained message, in the comparison with a neighbor that takes none so long.
@@ -301,9 +315,8 @@ class Link:
 
     # ---- ends ----------------------------------------------------------------------------
 
-    def went_down(self) -> None:
+    def disconnect(self) -> None:
         """Every connection is gone or going; what is unacknowledged waits for the next."""
-        self.status = LinkStatus.DOWN
         self._marks.clear()
         for index, connection in enumerate(self.connections):
             if connection is not None:

@@ -23,7 +23,7 @@ from typing import Protocol
 from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Channel, Host
-from isthmus.exchange.link.connection import Connection, Greeting
+from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.greeting_room import GreetingRoom, Guest
 from isthmus.exchange.link.hello import (
     CONTROL_LIMITS,
@@ -33,7 +33,17 @@ from isthmus.exchange.link.hello import (
     link_key,
 )
 from isthmus.exchange.link.lane import Incoming
-from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, LinkStatus, Peer
+from isthmus.exchange.link.life import (
+    DialAction,
+    DialEvent,
+    DialState,
+    GreetingEvent,
+    GreetingState,
+    LinkAction,
+    LinkEvent,
+    LinkState,
+)
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, Peer
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC, IdConflict, Probe
 from isthmus.exchange.topology.messages import MAX_LINKS
 from isthmus.mqtt.decoding import decode
@@ -81,9 +91,10 @@ class LinkOwner(Protocol):
     """Who is told; the exchange."""
 
     def new_session(self, address: str) -> SessionInfo: ...
-    def link_up(self, link: Link) -> None: ...
-    def link_down(self, link: Link) -> None: ...
-    def link_gone(self, link: Link) -> None: ...
+    def carry_out(self, link: Link, action: LinkAction) -> None:
+        """Do what the table says."""
+        ...
+
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
         """What came on the link cannot be understood; it is going down."""
         ...
@@ -155,18 +166,20 @@ class Links:
         return peer
 
     def _dial_soon(self, peer: Peer, delay_s: float) -> None:
-        if not peer.dialing and peer.timer is None:
+        self._pause(peer, DialEvent.WANTED, delay_s)
+
+    def _pause(self, peer: Peer, event: DialEvent, delay_s: float) -> None:
+        if DialAction.PAUSE in peer.happens(event):
             peer.timer = self.host.call_later(delay_s, lambda: self._dial_now(peer))
 
     def _dial_now(self, peer: Peer) -> None:
-        peer.timer = None
-        if self._stopped or self.peers.get(peer.address) is not peer:
+        if self._stopped:
             return
-        if peer.link is not None and peer.link.status is LinkStatus.UP:
-            return  # the other node was faster
-        peer.dialing = True
-        peer.attempt += 1
-        self._dial_lane(peer, 0)
+        if peer.link is not None and peer.link.state.up:
+            peer.happens(DialEvent.LINKED)  # the other node was faster
+        elif DialAction.DIAL in peer.happens(DialEvent.DUE):
+            peer.attempt += 1
+            self._dial_lane(peer, 0)
 
     def _dial_lane(self, peer: Peer, lane: int) -> None:
         attempt = peer.attempt
@@ -176,10 +189,10 @@ class Links:
             connection = self._connection(channel, mine, dialed=True)
             connection.dialed_for = peer
             connection.attempt = attempt
-            if peer.dialing and peer.attempt == attempt:
+            if peer.state is DialState.DIALING and peer.attempt == attempt:
                 connection.begin(max(1, round(self.settings.dead_after_s)))
             else:
-                connection.close()  # another lane of its set has failed meanwhile
+                connection.close()  # it is not wanted any more, or another lane has failed
             return connection
 
         def failed(problem: str) -> None:
@@ -191,20 +204,19 @@ class Links:
         self, peer: Peer, attempt: int, problem: str, longest_s: float = LONGEST_PAUSE_S
     ) -> None:
         """One lane could not be opened: try the whole set again, later."""
-        if not peer.dialing or peer.attempt != attempt:
+        if peer.state is not DialState.DIALING or peer.attempt != attempt:
             return  # of a set that is given up already
         if problem != peer.problem:
             self.host.log("warning", "cannot link", address=peer.address, cause=problem)
         peer.problem = problem
-        peer.dialing = False
         peer.failures += 1
         for connection in list(self._connections):
             if connection.dialed_for is peer and connection.attempt == attempt:
                 if connection.link is not None:
-                    connection.link.went_down()
+                    connection.link.disconnect()
                 connection.close()
         pause_s = min(longest_s, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
-        self._dial_soon(peer, pause_s * self.host.random.uniform(0.5, 1.0))
+        self._pause(peer, DialEvent.FAILED, pause_s * self.host.random.uniform(0.5, 1.0))
 
     # ---- connections ---------------------------------------------------------------------
 
@@ -255,11 +267,11 @@ class Links:
     def _take(self, connection: Connection, frames: Iterable[bytes]) -> None:
         try:
             for frame in frames:
-                if connection.state is Greeting.CLOSED:
+                if connection.state is GreetingState.CLOSED:
                     return
                 if connection.backlog is not None:
                     connection.backlog.append(frame)
-                elif connection.state is not Greeting.OPEN:
+                elif connection.state is not GreetingState.OPEN:
                     if connection.greet(frame):
                         self._proved(connection)
                 elif rest_s := self._frame(connection, frame):
@@ -306,7 +318,7 @@ class Links:
                     link.release_waiters()
         elif head == 0xE0:
             self._goodbye_came(connection, frame)
-        elif link is not None and link.status is LinkStatus.UP:
+        elif link is not None and link.state.up:
             return self.owner.frame_arrived(link, connection.lane, frame)
         else:
             # The other end has all lanes already; here one is still being opened, or judged.
@@ -360,7 +372,7 @@ class Links:
             or link.connections[connection.lane] is not None
         ):
             raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
-        if link is None or link.status is LinkStatus.DOWN or link.incarnation != peer.incarnation:
+        if link is None or not link.state.up or link.incarnation != peer.incarnation:
             return
         ours, theirs = self.hello.node_id, peer.node_id
         if link.initiator != initiator and link.initiator == min(ours, theirs):
@@ -379,7 +391,7 @@ class Links:
 
         Not if both nodes dialed each other: then one of the two connections is too many.
         """
-        if connection.lane > 0 or link.status is not LinkStatus.UP:
+        if connection.lane > 0 or not link.state.up:
             return False
         initiator = self.hello.node_id if connection.dialed else hello.node_id
         return link.incarnation != hello.incarnation or link.initiator == initiator
@@ -405,7 +417,7 @@ class Links:
         probe.timer.cancel()
         name = link.info.peer
         for newcomer in probe.newcomers:
-            if newcomer.state is not Greeting.CLOSED:
+            if newcomer.state is not GreetingState.CLOSED:
                 where = newcomer.channel.peer
                 self._refused(
                     newcomer,
@@ -420,7 +432,7 @@ class Links:
         if probe is None:
             return
         probe.timer.cancel()
-        waiting = [each for each in probe.newcomers if each.state is not Greeting.CLOSED]
+        waiting = [each for each in probe.newcomers if each.state is not GreetingState.CLOSED]
         for number, newcomer in enumerate(waiting):
             try:
                 assert newcomer.peer is not None
@@ -554,16 +566,15 @@ class Links:
 
     def _replaced(self, link: Link) -> None:
         """The neighbor connects anew although we did not notice that it was gone."""
-        if link.status is LinkStatus.UP:
+        if link.state.up:
             self._down(link, "replaced by a new connection")
         else:
-            link.went_down()
+            link.disconnect()
 
     def _up(self, link: Link, peer: Peer | None) -> None:
-        link.status = LinkStatus.UP
-        link.up_since_s = self.host.now()
         if peer is not None:
-            peer.failures, peer.problem, peer.dialing = 0, "", False
+            peer.failures, peer.problem = 0, ""
+            peer.happens(DialEvent.LINKED)
         self._refused_for.pop(link.info.peer, None)
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
@@ -571,10 +582,24 @@ class Links:
         stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
         for connection in filter(None, link.connections):
             connection.send(stream)
-        self.owner.link_up(link)
+        self.happens(link, LinkEvent.COMPLETE)
         for connection in filter(None, list(link.connections)):
             for frame in connection.take_early():
                 self._frame(connection, frame)
+
+    # ---- their life ----------------------------------------------------------------------
+
+    def happens(self, link: Link, event: LinkEvent) -> None:
+        """`event` happens to `link`: the owner carries out what follows."""
+        actions = link.happens(event)
+        state = link.state
+        for action in actions:
+            if link.state is state:  # else more has happened meanwhile
+                self.owner.carry_out(link, action)
+
+    def _lose(self, link: Link) -> None:
+        self.happens(link, LinkEvent.LOST)
+        self.conflict.gone(link.info.peer)
 
     # ---- losing them ---------------------------------------------------------------------
 
@@ -582,7 +607,7 @@ class Links:
         """The channel under `connection` is gone."""
         self._connections.pop(connection, None)
         self.room.leave(connection)
-        connection.state = Greeting.CLOSED
+        connection.happens(GreetingEvent.ENDED)
         self._cut(connection, cause)
         if connection.dialed_for is not None:
             self._dial_failed(connection.dialed_for, connection.attempt, cause)
@@ -592,23 +617,23 @@ class Links:
         link = connection.link
         if link is None:
             return
-        if link.status is LinkStatus.UP:
+        if link.state.up:
             self._down(link, cause)
         else:
-            link.went_down()
+            link.disconnect()
+            self._hold(link.info.peer, self.settings.hold_s)
         self._redial(link)
 
     def _down(self, link: Link, cause: str) -> None:
         self.host.log("warning", "link down", neighbor=link.info.peer, cause=cause)
-        link.went_down()
+        link.disconnect()
         if link.waiters:
             self.host.call_later(0.0, link.release_waiters)
-        self.owner.link_down(link)
+        self._lose(link)
         name = link.info.peer
-        self.conflict.gone(name)
         if name in self._probes:
             self.host.call_later(0.0, lambda: self._probe_over(name))
-        if not self._stopped:
+        if link.state is not LinkState.GONE:
             self._hold(name, self.settings.hold_s)
 
     def _hold_over(self, name: str) -> None:
@@ -623,24 +648,27 @@ class Links:
             self.let_go(link, "did not come back")
 
     def _hold(self, name: str, seconds: float) -> None:
-        self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
+        """Keep the neighbor for so long, unless that is limited already."""
+        if name not in self._holds and not self._stopped:
+            self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
 
     def let_go(self, link: Link, cause: str) -> None:
         """The neighbor is no longer one, until it is linked again."""
         if hold := self._holds.pop(link.info.peer, None):
             hold.cancel()
         self.links.pop(link.info.peer, None)
-        if link.status is LinkStatus.UP:
-            link.went_down()
-            self.owner.link_down(link)
-            self.conflict.gone(link.info.peer)
+        link.disconnect()
+        if link.state.up:
+            self._lose(link)
+        if link.state is LinkState.GONE:
+            return  # for what followed from losing it
         self.host.log("info", "neighbor let go", neighbor=link.info.peer, cause=cause)
         for peer in self.peers.values():
             if peer.link is link:
                 peer.link = None
                 peer.info = self.owner.new_session(peer.address)
                 self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
-        self.owner.link_gone(link)
+        self.happens(link, LinkEvent.LET_GO)
 
     def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
         """A node that stops and will know us again is kept, like one that crashed."""
@@ -670,7 +698,7 @@ class Links:
 
     def _forget_peer(self, peer: Peer) -> None:
         self.peers.pop(peer.address, None)
-        if peer.timer is not None:
+        if DialAction.STOP in peer.happens(DialEvent.REMOVED) and peer.timer is not None:
             peer.timer.cancel()
 
     def remove(self, name: str) -> Link | Peer | None:
@@ -715,13 +743,13 @@ class Links:
         now_s = self.host.now()
         for connection in list(self._connections):
             silent_s = now_s - connection.heard_s
-            if connection.state is Greeting.OPEN:
+            if connection.state is GreetingState.OPEN:
                 if silent_s > self.settings.dead_after_s:
                     connection.channel.abort()
                     self._cut(connection, f"silent for {silent_s:.1f} s")
                 else:
                     connection.ping()
-            elif connection.state is Greeting.CONNACK and now_s - connection.opened_s > (
+            elif connection.state is GreetingState.CONNACK and now_s - connection.opened_s > (
                 self.settings.greeting_s
             ):
                 self.refusals["greeting-timeout"] += 1

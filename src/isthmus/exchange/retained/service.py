@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
-from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.link.link import Link
 from isthmus.exchange.retained.broker import BrokerCopies
 from isthmus.exchange.retained.keeping import RetainedKeeping
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
@@ -266,7 +266,7 @@ class Retention:
     def _say(self, link: Link) -> None:
         """Say one thing if the link has room, and the rest a little later."""
         compared = self._compared.get(link)
-        if compared is None or not compared.sync.may_speak or not link.active:
+        if compared is None or not compared.sync.may_speak or not link.state.session:
             return
         connection = link.connections[0]
         if connection is None:
@@ -318,6 +318,5 @@ class Retention:
     def _compare_where_dropped(self) -> None:
         """A retained message at QoS 0 may be among what a full link has dropped."""
         for link, compared in self._compared.items():
-            down = link.status is LinkStatus.DOWN
-            if link.dropped != compared.dropped and not down and not compared.sync.has_more:
+            if link.dropped != compared.dropped and link.state.up and not compared.sync.has_more:
                 self._compare(link, compared, alone=True)

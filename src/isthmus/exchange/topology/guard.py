@@ -41,7 +41,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
-from isthmus.exchange.topology.link import GuardedLink, LinkState
+from isthmus.exchange.link.life import LinkState
+from isthmus.exchange.topology.link import GuardedLink
 from isthmus.exchange.topology.messages import (
     LEAP,
     MAX_COUNTER,
@@ -62,7 +63,7 @@ from isthmus.exchange.topology.view import (
 )
 from isthmus.graph import first_steps, path_to, search
 
-__all__ = ["GuardActions", "LinkState", "Loop", "Reach", "TopologyGuard"]
+__all__ = ["GuardActions", "Loop", "Reach", "TopologyGuard"]
 
 MAX_NODES = 1_024
 """Announcements that one neighbor may vouch for."""
@@ -94,6 +95,10 @@ class GuardActions(Protocol):
         other end closed the link for a reason not known here yet; the call is then repeated
         when the ring is known, unless the link is activated again.
         """
+        ...
+
+    def topology_changed(self) -> None:
+        """After all of these: what is known of the fabric may be something else than before."""
         ...
 
 
@@ -172,10 +177,6 @@ class TopologyGuard:
 
     # ---- what is known ----
 
-    def state(self, neighbor: str) -> LinkState:
-        link = self._links.get(neighbor)
-        return LinkState.DOWN if link is None else link.state
-
     def reach(self) -> Mapping[str, Reach]:
         """How every other node is reached over active links."""
         if self._cached_reach is None:
@@ -231,7 +232,6 @@ class TopologyGuard:
         return {
             "node": self._here.node_id,
             "incarnation": self._here.incarnation,
-            "neighbors": {name: link.state.value for name, link in sorted(self._links.items())},
             "nodes": sorted(view.lives),
             "links": [
                 {"ends": [a.node_id, b.node_id], "birth": edge.birth, "state": self._seen(a, b)}
@@ -261,9 +261,9 @@ class TopologyGuard:
 
     def _seen(self, a: NodeKey, b: NodeKey) -> str:
         if (a, b) not in self._view.forest:
-            return LinkState.BLOCKED.value
+            return LinkState.BLOCKED.shown
         active = self._view.edges[a, b].active
-        return LinkState.ACTIVE.value if active else LinkState.LEARNING.value
+        return (LinkState.ACTIVE if active else LinkState.LEARNING).shown
 
     # ---- announcements ----
 
@@ -460,7 +460,6 @@ class TopologyGuard:
                 continue  # told already
             link.ring = self._ring_of(link, view)
             if interrupted or link.ring:
-                link.state = LinkState.BLOCKED
                 self._block(link)
         for link in self._links.values():
             if link.joined():
@@ -475,7 +474,7 @@ class TopologyGuard:
     def _active_forest(self) -> list[Ends]:
         """The active links of the forest; for links of ours, as they are here."""
         view = self._view
-        ours = {self._ends(link): link.state is LinkState.ACTIVE for link in self._links.values()}
+        ours = {self._ends(link): link.active for link in self._links.values()}
         return [ends for ends in view.forest if ours.get(ends, view.edges[ends].active)]
 
     def _find_reach(self) -> dict[str, Reach]:
@@ -528,3 +527,4 @@ class TopologyGuard:
                     act()
         finally:
             self._draining = False
+        self._actions.topology_changed()

@@ -1,9 +1,7 @@
 """One link as the topology guard at one of its ends keeps it.
 
-    link_up ─▶ LEARNING ──both ends opened──▶ ACTIVE
-                  │                           │  ▲
-                  └──closes a ring──▶ BLOCKED ◀┘  │
-                                        └─────────┘
+What state the link is in follows from what the guard concludes of it, and is the table's
+(`isthmus.exchange.link.life`), not the guard's.
 
 The openings follow three rules, which keep the two ends in step (see
 `isthmus.exchange.topology.guard`):
@@ -18,7 +16,6 @@ The openings follow three rules, which keep the two ends in step (see
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.topology.messages import (
@@ -30,23 +27,12 @@ from isthmus.exchange.topology.messages import (
     NodeKey,
 )
 
-__all__ = ["GuardedLink", "LinkState"]
-
-
-class LinkState(Enum):
-    """What the guard lets the algorithm do with a link."""
-
-    DOWN = "down"
-    LEARNING = "learning"
-    """Up; not judged yet, or the other end has not opened it yet."""
-    ACTIVE = "active"
-    BLOCKED = "blocked"
-    """Up, but closed for the algorithm: a standby."""
+__all__ = ["GuardedLink"]
 
 
 @dataclass(eq=False, slots=True)
 class GuardedLink:
-    """Conversation, openings and state of one link, from `link_up` to `link_down`."""
+    """Conversation and openings of one link, from `link_up` to `link_down`."""
 
     neighbor: str
     epoch: int
@@ -64,7 +50,6 @@ class GuardedLink:
     opening: int = 0
     peer_opening: int | None = None
     """None until the neighbor's own announcement of this link came over it."""
-    state: LinkState = LinkState.LEARNING
     ring: tuple[str, ...] = ()
     """Why it was BLOCKED last, as far as that was told."""
     _used: int = 0
@@ -140,12 +125,16 @@ class GuardedLink:
         self.opening = peer_opening if peer_opening > self._used else self._used + 1
         self._used = self.opening
 
+    @property
+    def active(self) -> bool:
+        """Whether both ends have opened it, as concluded last."""
+        return self._active > 0
+
     def interrupted(self) -> bool:
         """Whether what was ACTIVE is no longer so; tells it once."""
         if not self._active or self._active == self._agreed():
             return False
         self._active = 0
-        self.state = LinkState.BLOCKED
         return True
 
     def joined(self) -> bool:
@@ -153,7 +142,6 @@ class GuardedLink:
         if self._active or not self._agreed():
             return False
         self._active = self._agreed()
-        self.state = LinkState.ACTIVE
         return True
 
     def _agreed(self) -> int:

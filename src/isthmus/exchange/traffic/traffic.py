@@ -24,7 +24,7 @@ from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Incoming, Outgoing
-from isthmus.exchange.link.link import Link, LinkStatus
+from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
@@ -130,7 +130,7 @@ class Traffic:
         self.plain.forget()
         self.seen.look()
         for link in self.links:
-            if link.active and link.status is LinkStatus.UP:
+            if link.state.carries:
                 self._ways_round.pop(link.info.peer, None)
             else:
                 self._way_round(link.info.peer)
@@ -174,7 +174,7 @@ class Traffic:
             if message.qos or message.retain:
                 for session in route.neighbors:
                     link = self.by_session.get(session)
-                    if link is None or link.status is not LinkStatus.UP:
+                    if link is None or not link.state.up:
                         continue
                     if message.qos and link.congested():
                         self._hold_back(link, hold)
@@ -206,7 +206,7 @@ class Traffic:
         """Whether `link` is up and takes no more; one that is down is given up instead."""
         if not link.congested():
             return False
-        if link.status is LinkStatus.UP:
+        if link.state.up:
             return True
         self.links.let_go(link, "its queue is full and it does not come back")
         return False
@@ -471,7 +471,7 @@ class Traffic:
     def _send_wanted(self) -> Iterator[None]:
         for awaited in list(self.recovery.awaited.values()):
             link = self.links.links.get(awaited.name)
-            if link is None or not link.active:
+            if link is None or not link.state.session:
                 continue
             for topic in awaited.topics():
                 while (
@@ -548,7 +548,7 @@ class Traffic:
             link = self.by_session.get(session)
             if link is not None:
                 link.send(message, now_s, part)
-                if message.qos and link.status is not LinkStatus.UP:
+                if message.qos and not link.state.up:
                     down.append(link)
             elif part is not None:
                 part()

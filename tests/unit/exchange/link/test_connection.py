@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.link.connection import Connection, Greeting
+from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import (
     NONCE_BYTES,
     Hello,
@@ -19,6 +19,7 @@ from isthmus.exchange.link.hello import (
     write_connack,
     write_connect,
 )
+from isthmus.exchange.link.life import GreetingState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Auth, ConnAck, Connect, PingReq
@@ -87,7 +88,7 @@ def talk(
             here.flush()
             assert isinstance(here.channel, FakeChannel)
             data = here.channel.take()
-            if not data or there.state is Greeting.CLOSED:
+            if not data or there.state is GreetingState.CLOSED:
                 continue
             try:
                 for frame in there.frames(data, 1.0):
@@ -105,7 +106,7 @@ def talk(
 def test_two_nodes_that_agree_are_open_and_know_each_other(secret: bytes) -> None:
     a, b = connection(A, dialed=True, secret=secret), connection(B, dialed=False, secret=secret)
     talk(a, b)
-    assert a.state is b.state is Greeting.OPEN
+    assert a.state is b.state is GreetingState.OPEN
     assert a.peer == Hello("b", "2", "sf", 0, 2)
     assert b.peer == A
 
@@ -119,8 +120,8 @@ def test_without_the_same_secret_nobody_gets_in(dial_secret: bytes, accept_secre
     with pytest.raises(LinkRefused) as refused:
         talk(a, b)
     assert refused.value.cause == "authentication"
-    assert a.state is not Greeting.OPEN
-    assert b.state is not Greeting.OPEN
+    assert a.state is not GreetingState.OPEN
+    assert b.state is not GreetingState.OPEN
 
 
 def written(connection: Connection) -> bytes:
@@ -145,7 +146,7 @@ def test_the_dialing_node_checks_the_accepting_one_too() -> None:
     impostor = connection(Hello("b", "2", "sf"), dialed=False, secret=b"x" * 20)
     assert not hears(impostor, written(a))
     assert not hears(a, written(impostor))
-    impostor.state = Greeting.JUDGED
+    impostor.state = GreetingState.JUDGED
     impostor.accept()
     with pytest.raises(LinkRefused) as refused:
         hears(a, written(impostor))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
-from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, LinkStatus
+from isthmus.exchange.link.life import LinkEvent
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link
 from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link, publish_bytes
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -28,7 +29,8 @@ class Desk:
         self.link.prepare("a", "1", 1, "t")
         self.link.takes(packet_bytes)
         self.link.connections[0] = connection(A, dialed=True)
-        self.link.status, self.link.active = LinkStatus.UP, True
+        self.link.happens(LinkEvent.COMPLETE)
+        self.link.happens(LinkEvent.AGREED)
 
     def send(self, size: int, qos: int) -> None:
         topic = b"%d" % size
@@ -79,7 +81,8 @@ def test_a_neighbor_that_comes_back_taking_less_is_not_sent_what_waited_for_it()
     desk.send(5_000, 1)
     desk.send(100, 1)
     assert b"x" * 5_000 in desk.written()
-    desk.link.went_down()
+    desk.link.disconnect()
+    desk.link.happens(LinkEvent.LOST)
     desk.send(6_000, 1)
     desk.come_up(1_000)
     desk.link.transmit(0, 0.0)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
+from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology import guard as topology
-from isthmus.exchange.topology.guard import LinkState, Loop, Reach, TopologyGuard
+from isthmus.exchange.topology.guard import Loop, Reach
 from isthmus.exchange.topology.messages import (
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
@@ -25,6 +26,7 @@ from isthmus.exchange.topology.messages import (
 )
 from isthmus.exchange.topology.view import TopologyView
 from support.topology_fabric import Fabric
+from support.watched_guard import WatchedGuard
 
 LEARNING, ACTIVE, BLOCKED = LinkState.LEARNING, LinkState.ACTIVE, LinkState.BLOCKED
 
@@ -65,6 +67,7 @@ class Recorder:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.calls: list[str] = []
+        self.changes = 0
         self.on_activate: Callable[[], None] = lambda: None
         self.on_send: Callable[[], None] = lambda: None
 
@@ -80,6 +83,9 @@ class Recorder:
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         self.calls.append(f"block {neighbor} {'-'.join(ring)}")
 
+    def topology_changed(self) -> None:
+        self.changes += 1
+
     def last(self) -> Hello | Update:
         return parse(self.sent[-1][1])
 
@@ -92,10 +98,10 @@ def update(*nodes: Announcement, gone: tuple[NodeKey, ...] = ()) -> bytes:
 A, B, C = NodeKey("a", "1"), NodeKey("b", "1"), NodeKey("c", "1")
 
 
-def guard_with_active_link() -> tuple[TopologyGuard, Recorder]:
+def guard_with_active_link() -> tuple[WatchedGuard, Recorder]:
     """Guard a, whose neighbor b is played by the test."""
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
@@ -122,7 +128,7 @@ def own_openings(actions: Recorder) -> dict[str, int]:
 
 def test_a_link_is_learned_and_then_activated() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     assert guard.state("b") is LinkState.DOWN
     guard.link_up("b")
     assert guard.state("b") is LEARNING
@@ -136,12 +142,13 @@ def test_a_link_is_learned_and_then_activated() -> None:
     guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 5, 1),))))
     assert guard.state("b") is ACTIVE
     assert actions.calls == ["send b"] * 3 + ["activate b"]
+    assert actions.changes == 4, "once for each thing that happened"
     assert guard.reach() == {"b": Reach("b", ("a", "b"))}
 
 
 def test_what_is_told_goes_before_the_activation() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
@@ -150,7 +157,7 @@ def test_what_is_told_goes_before_the_activation() -> None:
 
 def test_a_link_of_an_earlier_session_is_not_believed() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 4, 1),))))
@@ -168,10 +175,10 @@ def test_an_opening_counts_only_over_the_link_itself() -> None:
     assert guard.state("b") is ACTIVE
 
 
-def guard_with_a_witness() -> tuple[TopologyGuard, Recorder, Announcement]:
+def guard_with_a_witness() -> tuple[WatchedGuard, Recorder, Announcement]:
     """a with links to b (no announcement yet) and c (active), which vouches for b's opening."""
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.link_up("c")
     for name in "bc":
@@ -199,7 +206,7 @@ def test_nothing_is_reached_over_a_link_that_is_not_active_here() -> None:
 def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
     """A ring that came about in a race, as b sees it before c and d have closed their link."""
     actions = Recorder()
-    guard = TopologyGuard("b", "1", actions)
+    guard = WatchedGuard("b", "1", actions)
     for name in "ac":
         guard.link_up(name)
     for name in "ac":
@@ -217,7 +224,7 @@ def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
 def test_an_opening_is_never_used_twice() -> None:
     """b's 1 is the answer to a's first opening, of which b does not know yet that it is over."""
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("c")
     guard.link_up("b")
     guard.message_arrived("c", encode_hello(Hello("1", 5)))
@@ -277,7 +284,7 @@ def test_a_second_hello_of_another_epoch_is_answered() -> None:
 
 def test_an_end_adopts_the_opening_of_the_other() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 9, (LinkEntry(A, 5, 3),))))
@@ -287,7 +294,7 @@ def test_an_end_adopts_the_opening_of_the_other() -> None:
 
 def test_a_new_link_is_younger_than_all_that_was_heard_of() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
     guard.link_up("c")
@@ -310,7 +317,7 @@ def test_own_links_are_told_last() -> None:
 
 def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 1, 1),))))
     assert guard.state("b") is LEARNING
@@ -326,7 +333,7 @@ def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
 
 def test_messages_of_links_that_are_down_are_ignored() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.message_arrived("b", encode_hello(Hello("1", 9)))
     guard.link_down("b")
     assert actions.calls == []
@@ -334,7 +341,7 @@ def test_messages_of_links_that_are_down_are_ignored() -> None:
 
 def test_an_action_may_call_the_guard() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
 
     def give_up_b_for_d() -> None:
         guard.link_down("b")
@@ -401,7 +408,7 @@ def test_break_before_make() -> None:
     #      \   /
     #        c
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     for name, epoch in (("b", 5), ("c", 6), ("d", 7)):
         guard.link_up(name)
         guard.message_arrived(name, encode_hello(Hello("1", epoch)))
@@ -428,7 +435,7 @@ def test_break_before_make() -> None:
 
 def test_what_is_closed_now_keeps_nothing_else_closed() -> None:
     actions = Recorder()
-    guard = TopologyGuard("a", "1", actions)
+    guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.link_up("c")
     guard.message_arrived("b", encode_hello(Hello("1", 5)))
@@ -531,7 +538,7 @@ def test_two_nodes_with_one_id_are_reported_everywhere() -> None:
 
 def test_a_node_is_not_its_own_neighbor() -> None:
     with pytest.raises(LocalProtocolError, match="own neighbor"):
-        TopologyGuard("a", "1", Recorder()).link_up("a")
+        WatchedGuard("a", "1", Recorder()).link_up("a")
 
 
 # ---- what people see ----
@@ -542,7 +549,6 @@ def test_status_is_json_and_shows_the_whole_fabric() -> None:
     status = fabric.members["d"].guard.status()
     assert json.loads(json.dumps(status)) == status
     assert status["nodes"] == ["a", "b", "c", "d"]
-    assert status["neighbors"] == {"c": "active"}
     assert status["loops"] == [{"cut": ["a", "c"], "ring": ["a", "b", "c"]}]
     assert status["paths"] == {"a": ["d", "c", "b", "a"], "b": ["d", "c", "b"], "c": ["d", "c"]}
     links = status["links"]

@@ -1,0 +1,248 @@
+"""The life of a link: what may happen in which state, what follows from it, what is to be done.
+
+Three tables, each with one owner who alone changes that state, by its `happens`:
+
+    LINK      of `Link`: one neighbor, whoever dialed, over as many connections as it takes
+    GREETING  of `Connection`: one connection, which becomes a lane of a link
+    DIALING   of `Peer`: an address that is dialed; several may lead to the same neighbor
+
+Everybody else reads the states or sends events: what is not in a table cannot happen, and raises
+`LocalProtocolError`.  The topology guard has no state of its own: its decisions are events here.
+`SessionInfo.status`, which the algorithm sees, follows from the link's state.
+
+`make life` draws the tables into docs/explanation/life-of-a-link.md; `make check` compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Self, TypeVar
+
+from isthmus.errors import LocalProtocolError
+
+__all__ = [
+    "DIALING",
+    "GREETING",
+    "LINK",
+    "DialAction",
+    "DialEvent",
+    "DialState",
+    "GreetingAction",
+    "GreetingEvent",
+    "GreetingState",
+    "LinkAction",
+    "LinkEvent",
+    "LinkState",
+    "Table",
+    "step",
+]
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+A = TypeVar("A", bound=Enum)
+
+Table = Mapping[S, Mapping[E, tuple[S, tuple[A, ...]]]]
+
+
+def step(table: Table[S, E, A], state: S, event: E) -> tuple[S, tuple[A, ...]]:
+    """The state after `event`, and what is to be done then, in this order."""
+    found = table[state].get(event)
+    if found is None:
+        raise LocalProtocolError(f"{event.value!r} cannot happen to what is {state.value!r}")
+    return found
+
+
+# ---- a link ------------------------------------------------------------------------------
+
+
+class LinkState(Enum):
+    """Where a link stands; `shown` is what people are told of it."""
+
+    DOWN = "down", "down", False, False
+    """Not every lane is connected, and the algorithm has no such session."""
+    HELD = "held", "down", False, True
+    """Likewise, but it was the algorithm's: its session stays, and what is sent there waits."""
+    LEARNING = "learning", "learning", True, False
+    """Connected; the guard has not judged it yet, or the other end has not opened it yet."""
+    RETURNING = "returning", "learning", True, True
+    """Likewise, but it was held: what waited is sent."""
+    ACTIVE = "active", "active", True, True
+    """The algorithm's session, established."""
+    BLOCKED = "blocked", "blocked", True, False
+    """Connected, but closed for the algorithm: a standby."""
+    GONE = "gone", "gone", False, False
+
+    shown: str
+    up: bool
+    """Every lane is connected."""
+    session: bool
+    """The algorithm has this session: messages go there, now or when it is up again."""
+    carries: bool
+    """Both: messages are sent."""
+
+    def __new__(cls, name: str, shown: str, up: bool, session: bool) -> Self:
+        member = object.__new__(cls)
+        member._value_ = name
+        member.shown, member.up, member.session = shown, up, session
+        member.carries = up and session
+        return member
+
+
+class LinkEvent(Enum):
+    COMPLETE = "every lane is connected"
+    LOST = "a lane is lost"
+    AGREED = "both ends open it"
+    RING = "it closes a ring, or the other end closes it"
+    LET_GO = "let go"
+
+
+class LinkAction(Enum):
+    JOIN = "tell the guard that it is up"
+    PART = "tell the guard that it is down"
+    ESTABLISH = "on_session_established"
+    PAUSE = "on_tcp_down"
+    CLOSE = "on_session_closed, send elsewhere what is unacknowledged"
+    FORGET = "forget the neighbor"
+
+
+def _link_table() -> Table[LinkState, LinkEvent, LinkAction]:
+    state, event, do = LinkState, LinkEvent, LinkAction
+    return {
+        state.DOWN: {
+            event.COMPLETE: (state.LEARNING, (do.JOIN,)),
+            event.LET_GO: (state.GONE, (do.FORGET,)),
+        },
+        state.HELD: {
+            event.COMPLETE: (state.RETURNING, (do.JOIN,)),
+            event.LET_GO: (state.GONE, (do.CLOSE, do.FORGET)),
+        },
+        state.LEARNING: {
+            event.LOST: (state.DOWN, (do.PART,)),
+            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
+            event.RING: (state.BLOCKED, ()),
+        },
+        state.RETURNING: {
+            event.LOST: (state.HELD, (do.PART, do.PAUSE)),
+            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
+            event.RING: (state.BLOCKED, (do.CLOSE,)),
+        },
+        state.ACTIVE: {
+            event.LOST: (state.HELD, (do.PART, do.PAUSE)),
+            event.RING: (state.BLOCKED, (do.CLOSE,)),
+        },
+        state.BLOCKED: {
+            event.LOST: (state.DOWN, (do.PART,)),
+            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
+            event.RING: (state.BLOCKED, ()),
+        },
+        state.GONE: {},
+    }
+
+
+LINK = _link_table()
+
+
+# ---- a connection ------------------------------------------------------------------------
+
+
+class GreetingState(Enum):
+    """How far the greeting of one connection has come."""
+
+    CONNECT = "waiting for CONNECT"
+    AUTH = "waiting for AUTH"
+    JUDGED = "being judged"
+    CONNACK = "waiting for CONNACK"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class GreetingEvent(Enum):
+    ASKED_IN = "CONNECT, and there is a secret to prove"
+    PROVED = "the other node has proved itself, or need not"
+    CHALLENGED = "AUTH"
+    LET_IN = "it may come in"
+    WELCOMED = "CONNACK"
+    ENDED = "closed or lost"
+
+
+class GreetingAction(Enum):
+    CHALLENGE = "send AUTH with a nonce"
+    PROVE = "send AUTH with the proof"
+    WELCOME = "send CONNACK"
+
+
+def _greeting_table() -> Table[GreetingState, GreetingEvent, GreetingAction]:
+    state, event, do = GreetingState, GreetingEvent, GreetingAction
+    ended = (state.CLOSED, ())
+    return {
+        state.CONNECT: {
+            event.ASKED_IN: (state.AUTH, (do.CHALLENGE,)),
+            event.PROVED: (state.JUDGED, ()),
+            event.ENDED: ended,
+        },
+        state.AUTH: {event.PROVED: (state.JUDGED, ()), event.ENDED: ended},
+        state.JUDGED: {event.LET_IN: (state.OPEN, (do.WELCOME,)), event.ENDED: ended},
+        state.CONNACK: {
+            event.CHALLENGED: (state.CONNACK, (do.PROVE,)),
+            event.WELCOMED: (state.OPEN, ()),
+            event.ENDED: ended,
+        },
+        state.OPEN: {event.ENDED: ended},
+        state.CLOSED: {event.ENDED: ended},
+    }
+
+
+GREETING = _greeting_table()
+
+
+# ---- a peer ------------------------------------------------------------------------------
+
+
+class DialState(Enum):
+    """Whether a peer is being dialed."""
+
+    RESTING = "resting"
+    """It is linked, or was until a moment ago."""
+    WAITING = "waiting"
+    DIALING = "dialing"
+    """A set of connections is being opened."""
+    FORGOTTEN = "forgotten"
+
+
+class DialEvent(Enum):
+    WANTED = "a link is wanted"
+    DUE = "the pause is over"
+    FAILED = "a lane cannot be opened"
+    LINKED = "the link is up"
+    REMOVED = "removed"
+
+
+class DialAction(Enum):
+    PAUSE = "set the timer"
+    DIAL = "dial the first lane"
+    STOP = "cancel the timer"
+
+
+def _dialing_table() -> Table[DialState, DialEvent, DialAction]:
+    state, event, do = DialState, DialEvent, DialAction
+    removed = (state.FORGOTTEN, (do.STOP,))
+    return {
+        state.RESTING: {event.WANTED: (state.WAITING, (do.PAUSE,)), event.REMOVED: removed},
+        state.WAITING: {
+            event.WANTED: (state.WAITING, ()),
+            event.DUE: (state.DIALING, (do.DIAL,)),
+            event.LINKED: (state.RESTING, ()),
+            event.REMOVED: removed,
+        },
+        state.DIALING: {
+            event.WANTED: (state.DIALING, ()),
+            event.FAILED: (state.WAITING, (do.PAUSE,)),
+            event.LINKED: (state.RESTING, ()),
+            event.REMOVED: removed,
+        },
+        state.FORGOTTEN: {},
+    }
+
+
+DIALING = _dialing_table()
