@@ -1,194 +1,175 @@
-"""The demo's sensors and subscribers: real MQTT clients of the nodes.
+"""The demo's clients: real ones, by paho-mqtt, that publish to the nodes and listen to them.
 
-Sensors publish JSON readings that carry the sensor's name and node, a sequence number and the time
-of sending; each is noted in the :mod:`isthmus.demo.ledger` before it is sent.
-
-Threads: paho-mqtt runs one per client and each sensor has one of its own; what they share is the
-ledger, which takes its lock for every change.
+paho runs one thread per client and one more publishes for all sensors, so that Ctrl-C never falls
+between a note in the ledger and the message that it is about.
 """
 
 from __future__ import annotations
 
 import json
+import queue
 import random
 import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from isthmus.config.addresses import Address
-from isthmus.demo.ledger import PROBE, Ledger, Reading, SensorPlan, SubscriberPlan
+from isthmus.demo.ledger import PROBE, Ledger, SensorPlan, SubscriberPlan
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
-__all__ = ["Login", "Sensor", "Subscriber"]
+    from isthmus.fabric.processes import RunningNode
 
+__all__ = ["Traffic"]
+
+ANSWER_S = 10.0
 KEEP_ALIVE_S = 30
+TICK_S = 0.05
+SENSORS = (
+    SensorPlan("garden", "home/garden/temperature", "°C", 2, 1, 14.0),
+    SensorPlan("garden", "home/garden/light", "lx", 4, 0, 8000.0),
+    SensorPlan("house", "home/kitchen/temperature", "°C", 2, 0, 21.0),
+    SensorPlan("house", "home/kitchen/humidity", "%", 1, 1, 45.0),
+    SensorPlan("house", "home/attic/temperature", "°C", 5, 0, 27.0),
+    SensorPlan("cloud", "home/forecast/temperature", "°C", 1, 1, 12.0),
+)
+SUBSCRIBERS = (
+    SubscriberPlan("garden", "gardener", "home/garden/#", 1),
+    SubscriberPlan("house", "thermostat", "home/+/temperature", 0),
+    SubscriberPlan("cloud", "kitchen", "home/kitchen/#", 1),
+    SubscriberPlan("cloud", "archive", "home/+/temperature", 1),
+)
 
 
 class _Client:
     """A paho client that is connected when its constructor returns."""
 
-    def __init__(self, client_id: str, node: Address, version: int, login: Login | None) -> None:
+    def __init__(self, client_id: str, node: RunningNode, number: int) -> None:
+        broker = node.broker
+        version = 5 if broker is not None and 5 in broker.protocol_levels and number % 2 else 4
         self.client_id = client_id
-        self.version = version
-        self._acknowledged = threading.Event()
-        self._refusal = "no answer"
         self.paho = paho.Client(
             CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion(version)
         )
-        if login is not None:
-            self.paho.username_pw_set(login.username, login.password)
-        self.paho.on_connect = self._on_connect
+        if broker is not None and broker.username:
+            self.paho.username_pw_set(broker.username, broker.password or "")
+        self._answers: queue.SimpleQueue[list[ReasonCode]] = queue.SimpleQueue()
+        self.paho.on_connect = lambda _client, _data, _flags, code, _p: self._answers.put([code])
         try:
-            self.paho.connect(node.host, node.port, KEEP_ALIVE_S)
+            self.paho.connect(node.mqtt.host, node.mqtt.port, KEEP_ALIVE_S)
         except OSError as error:
-            raise IsthmusError(f"{client_id} cannot connect to the node {node}: {error}") from None
+            problem = f"{client_id} cannot connect to the node {node.mqtt}: {error}"
+            raise IsthmusError(problem) from None
         self.paho.loop_start()
-        self._wait("CONNECT")
+        self._await("CONNECT")
+        self.paho.on_connect = None
 
-    def _on_connect(
-        self, client: paho.Client, userdata: Any, flags: Any, code: ReasonCode, properties: Any
-    ) -> None:
-        if code.is_failure:
-            self._refusal = str(code)
-        else:
-            self._acknowledged.set()
-
-    def _wait(self, packet: str, timeout_s: float = 10.0) -> None:
-        if not self._acknowledged.wait(timeout_s):
+    def _await(self, packet: str) -> None:
+        try:
+            codes = self._answers.get(timeout=ANSWER_S)
+            refusal = ", ".join(str(code) for code in codes if code.is_failure)
+        except queue.Empty:
+            refusal = "no answer"
+        if refusal:
             self.close()
-            raise IsthmusError(f"{self.client_id}: {packet} was not accepted: {self._refusal}")
-        self._acknowledged.clear()
+            raise IsthmusError(f"{self.client_id}: {packet} was not accepted: {refusal}")
 
-    def disconnect(self) -> None:
-        self.paho.disconnect()
+    def subscribe(self, plan: SubscriberPlan, ledger: Ledger) -> None:
+        self.paho.on_message = lambda _client, _data, message: ledger.receive(
+            plan.name, message.topic, bytes(message.payload)
+        )
+        self.paho.on_subscribe = lambda _client, _data, _id, codes, _p: self._answers.put(codes)
+        # Again after every reconnection: the demo's sessions are clean.
+        self.paho.on_connect = lambda client, *_: client.subscribe(plan.topic_filter, plan.qos)
+        self.paho.subscribe(plan.topic_filter, plan.qos)
+        self._await("SUBSCRIBE")
+        self.paho.on_subscribe = None
 
     def close(self) -> None:
         self.paho.disconnect()
         self.paho.loop_stop()
 
 
-class Login(NamedTuple):
-    """What a broker asks its clients for."""
+class Traffic:
+    """All clients of the demo."""
 
-    username: str
-    password: str
+    def __init__(self, nodes: Sequence[RunningNode]) -> None:
+        self.ledger = Ledger(SUBSCRIBERS, SENSORS)
+        self._nodes = {node.id: node for node in nodes}
+        self._clients: list[_Client] = []
+        self._stopping = threading.Event()
+        self._publishing = threading.Thread(target=self._publish, name="sensors", daemon=True)
 
+    def connect(self) -> None:
+        """Subscribers first: what is published before they subscribed is not theirs to get."""
+        for number, subscriber in enumerate(SUBSCRIBERS):
+            node = self._nodes[subscriber.node]
+            self._clients.append(_Client(f"demo-{subscriber.name}", node, number))
+            self._clients[-1].subscribe(subscriber, self.ledger)
+        for number, sensor in enumerate(SENSORS):
+            self._clients.append(_Client(sensor.name, self._nodes[sensor.node], number))
 
-class Subscriber(_Client):
-    """One client with one subscription; subscribed when its constructor returns."""
+    @property
+    def _sensors(self) -> dict[SensorPlan, paho.Client]:
+        clients = self._clients[len(SUBSCRIBERS) :]
+        return {plan: client.paho for plan, client in zip(SENSORS, clients, strict=True)}
 
-    def __init__(
-        self,
-        plan: SubscriberPlan,
-        ledger: Ledger,
-        node: Address,
-        *,
-        version: int = 4,
-        login: Login | None = None,
-    ) -> None:
-        super().__init__(f"demo-{plan.name}", node, version, login)
-        self.plan = plan
-        self.paho.on_message = lambda _client, _userdata, message: ledger.receive(
-            plan.name, message.topic, bytes(message.payload)
-        )
-        self.paho.on_subscribe = self._on_subscribe
-        # Again after every reconnection: the demo's sessions are clean.
-        self.paho.on_connect = lambda client, *_: client.subscribe(plan.topic_filter, plan.qos)
-        self.paho.subscribe(plan.topic_filter, plan.qos)
-        self._wait("SUBSCRIBE")
-
-    def _on_subscribe(
-        self,
-        client: paho.Client,
-        userdata: Any,
-        packet_id: int,
-        codes: list[ReasonCode],
-        properties: Properties | None,
-    ) -> None:
-        failed = [str(code) for code in codes if code.is_failure]
-        if failed:
-            self._refusal = ", ".join(failed)
-        else:
-            self._acknowledged.set()
-
-
-class Sensor(_Client):
-    """One client that publishes a slowly changing value at a steady rate."""
-
-    def __init__(
-        self,
-        plan: SensorPlan,
-        ledger: Ledger,
-        node: Address,
-        *,
-        version: int = 4,
-        login: Login | None = None,
-    ) -> None:
-        super().__init__(plan.name, node, version, login)
-        self.plan = plan
-        self._ledger = ledger
-        self._random = random.Random(plan.name)
-        self._value = plan.typical
-        self._stop = threading.Event()
-        self._unacknowledged: deque[paho.MQTTMessageInfo] = deque()
-        self._thread = threading.Thread(target=self._run, name=plan.name, daemon=True)
-
-    def probe(self) -> None:
-        """Publish something that counts for nothing but for the way it takes."""
-        self.paho.publish(self.plan.topic, json.dumps({PROBE: self.plan.name}), 0)
+    def probe(self, timeout_s: float) -> None:
+        """Publish what counts for nothing but for its way, until every sensor has shown one."""
+        deadline_s = time.monotonic() + timeout_s
+        while unprobed := self.ledger.unprobed():
+            if time.monotonic() > deadline_s:
+                subscriber, name = min(unprobed)
+                raise IsthmusError(
+                    f"nothing from {name} reaches {subscriber} within {timeout_s:g} s "
+                    f"({len(unprobed)} such pairs)"
+                )
+            for plan, client in self._sensors.items():
+                if plan.name in {name for _, name in unprobed}:
+                    client.publish(plan.topic, json.dumps({PROBE: plan.name}))
+            time.sleep(TICK_S)
 
     def start(self) -> None:
-        self._thread.start()
+        self._publishing.start()
 
-    def _run(self) -> None:
-        due_s = time.monotonic()
-        sequence = 0
-        while not self._stop.wait(max(0.0, due_s - time.monotonic())):
-            self._publish(sequence)
-            sequence += 1
-            due_s += 1 / self.plan.rate_hz
+    def _publish(self) -> None:
+        """Every sensor's slowly changing value at its steady rate."""
+        rng = random.Random(6)
+        began_s = time.monotonic()
+        values = {plan: plan.typical for plan in SENSORS}
+        sent = dict.fromkeys(SENSORS, 0)
+        while not self._stopping.wait(TICK_S):
+            for plan, client in self._sensors.items():
+                if (time.monotonic() - began_s) * plan.rate_hz < sent[plan]:
+                    continue
+                values[plan] += rng.uniform(-0.01, 0.01) * plan.typical
+                self.ledger.publish(plan, sent[plan])
+                content = {
+                    "sensor": plan.name,
+                    "node": plan.node,
+                    "sequence": sent[plan],
+                    "sent_s": time.monotonic(),
+                    "value": round(values[plan], 1),
+                    "unit": plan.unit,
+                }
+                # What could not even be sent stays in the ledger and is reported missing.
+                client.publish(plan.topic, json.dumps(content), plan.qos)
+                sent[plan] += 1
 
-    def _publish(self, sequence: int) -> None:
-        self._value += self._random.uniform(-0.01, 0.01) * self.plan.typical
-        reading = Reading(self.plan.name, sequence)
-        self._ledger.publish(reading, self.plan)
-        payload = json.dumps(
-            {
-                "sensor": reading.sensor,
-                "node": self.plan.node,
-                "sequence": reading.sequence,
-                "sent_s": time.monotonic(),
-                "value": round(self._value, 1),
-                "unit": self.plan.unit,
-            }
-        )
-        info = self.paho.publish(self.plan.topic, payload, self.plan.qos)
-        # A publish that could not even be sent stays in the ledger and is reported missing.
-        if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
-            self._unacknowledged.append(info)
-        while self._unacknowledged and _settled(self._unacknowledged[0]):
-            self._unacknowledged.popleft()
+    def stop(self) -> None:
+        """Publish no more."""
+        self._stopping.set()
+        self._publishing.join()
 
-    def stop(self, deadline_s: float) -> None:
-        """Publish no more, and wait until `deadline_s` for what was sent to be acknowledged."""
-        self._stop.set()
-        self._thread.join()
-        for info in self._unacknowledged:
-            if not _settled(info):
-                info.wait_for_publish(max(0.0, deadline_s - time.monotonic()))
-
-
-def _settled(info: paho.MQTTMessageInfo) -> bool:
-    """Whether nothing more is to come: acknowledged, or lost with its connection."""
-    try:
-        return info.is_published()
-    except (RuntimeError, ValueError):  # paho's way to say that it will never be sent
-        return True
+    def close(self) -> None:
+        """Disconnects first, all together, then joins the clients' threads one by one."""
+        self._stopping.set()
+        for client in self._clients:
+            client.paho.disconnect()
+        for client in self._clients:
+            client.close()
