@@ -37,8 +37,8 @@ class SomeNode:
             raise self.answer
         return self.answer
 
-    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
-        self.added.append((address, sessions, qos))
+    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+        self.added.append((address, lanes, qos))
 
     def remove_peer(self, name: str) -> bool:
         return name == "[::1]:7"

@@ -61,7 +61,7 @@ def test_the_same_secret_joins(tmp_path: Path) -> None:
     file = tmp_path / "fabric.secret"
     file.write_text(SECRET + "\n")
     secrets: dict[str, Any] = {"a": {"secret": SECRET}, "b": {"secret_file": file}}
-    with NodeFabric(tmp_path, [("a", "b")], links_of=secrets, link={"sessions": 2}) as fabric:
+    with NodeFabric(tmp_path, [("a", "b")], links_of=secrets, link={"lanes": 2}) as fabric:
         assert fabric.link("b", "a")["status"] == "active"
         # Neither the secret nor anything made of it alone crosses the wire.
         assert fabric.taps["a", "b"].packets()["Auth"] == 4

@@ -48,7 +48,7 @@ def exactly_once(
 @pytest.mark.parametrize("spread", ["topic", "round-robin"])
 def test_lanes(tmp_path: Path, spread: str) -> None:
     """By topic each topic has its lane and keeps its order; round-robin uses them all in turn."""
-    link = {"sessions": 4, "spread": spread}
+    link = {"lanes": 4, "spread": spread}
     with NodeFabric(tmp_path, [("a", "b")], link=link) as fabric:
         tap = fabric.taps["a", "b"]
         assert (tap.connections, fabric.link("b", "a")["lanes"]) == (4, 4)
@@ -76,7 +76,7 @@ def test_lanes(tmp_path: Path, spread: str) -> None:
 
 
 def test_a_lane_that_breaks_takes_the_link_with_it_and_nothing_is_lost(tmp_path: Path) -> None:
-    link = {"sessions": 3, **QUICK_LINKS}
+    link = {"lanes": 3, **QUICK_LINKS}
     with NodeFabric(tmp_path, [("a", "b")], link=link) as fabric:
         with fabric.client("a") as publisher, fabric.client("b") as subscriber:
             subscriber.subscribe("lane/+")
@@ -103,7 +103,7 @@ def kept(fabric: NodeFabric, here: str, there: str) -> bool:
 
 def test_nodes_that_dial_each_other_have_one_link(tmp_path: Path) -> None:
     both = [("a", "b"), ("b", "a")]
-    with NodeFabric(tmp_path, both, link={"sessions": 2}) as fabric:
+    with NodeFabric(tmp_path, both, link={"lanes": 2}) as fabric:
         # Whoever was first, the connections of the lower id are kept in the end.
         for here, there in both:
             fabric[here].wait_until(partial(kept, fabric, here, there))

@@ -176,6 +176,11 @@ def peers_list(file: NodeFile = None, admin: Admin = None, as_json: AsJson = Fal
     peers_table(answer, Console())
 
 
+def _renamed_lanes(value: str | None) -> None:
+    if value is not None:
+        raise typer.BadParameter("is called --lanes now; write that instead")
+
+
 @peers.command("add")
 def peers_add(
     address: Annotated[
@@ -184,8 +189,8 @@ def peers_add(
     file: NodeFile = None,
     admin: Admin = None,
     *,
-    sessions: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Connections to it [the node's link.sessions]")
+    lanes: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Connections to it [the node's link.lanes]")
     ] = None,
     qos: Annotated[
         int | None, typer.Option(min=0, max=2, help="QoS of the link [the node's link.qos]")
@@ -193,12 +198,13 @@ def peers_add(
     wait_s: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for the link.")
     ] = 5.0,
+    sessions: Annotated[str | None, typer.Option(hidden=True, callback=_renamed_lanes)] = None,
 ) -> None:
     """Link it to one more node, until it is removed or restarted (then its file counts)."""
     from isthmus.fabric.admin_client import add_peer, watch_peer
 
     where = _admin_address(file, admin)
-    add_peer(where, address, sessions, qos)
+    add_peer(where, address, lanes, qos)
     row, answer = watch_peer(where, address, wait_s)
     from isthmus.fabric.view import ring_lines, state_line
 

@@ -160,7 +160,7 @@ class Link(Section):
     """``[link]``: how this node talks to other nodes, whoever connects."""
 
     qos: Qos = Field(default=1, examples=[1])
-    sessions: int = Field(default=1, ge=1, le=64, examples=[1])
+    lanes: int = Field(default=1, ge=1, le=64, examples=[1])
     spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
     dead_after_s: Seconds = Field(default=3.0, ge=0.2, le=60, examples=[3.0])
     hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
@@ -191,7 +191,7 @@ class Peer(Section):
     """``[[peer]]``: another node, which this one connects to and keeps connected to."""
 
     address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
-    sessions: int | None = Field(default=None, ge=1, le=64, examples=[1])
+    lanes: int | None = Field(default=None, ge=1, le=64, examples=[1])
     qos: Qos | None = Field(default=None, examples=[1])
 
 

@@ -17,6 +17,9 @@ __all__ = ["Loc", "describe", "dotted", "key_of", "unknown_key"]
 
 Loc = tuple[str | int, ...]
 
+RENAMED = {"sessions": "lanes"}
+"""Keys of earlier versions, and what they are called now."""
+
 
 def key_of(data: Any, loc: Loc) -> Loc:
     """Cut what pydantic adds to a location that is not a key of the file."""
@@ -98,6 +101,8 @@ def unknown_key(name: str, known: list[str]) -> str:
     """Which key was probably meant, or which there are."""
     import difflib
 
+    if RENAMED.get(name) in known:
+        return f"is called {RENAMED[name]!r} now; write that instead"
     near = difflib.get_close_matches(name, known, 1)
     if near:
         return f"unknown key; did you mean {near[0]!r}?"

@@ -173,9 +173,9 @@ class Exchange:
         self.retention.stop()
         self._timers.cancel_all()
 
-    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
+    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
         """Add a neighbor (ILDM §4.4)."""
-        self.algorithm.on_node_add(address, LinkOptions(sessions, qos))
+        self.algorithm.on_node_add(address, LinkOptions(lanes, qos))
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""
@@ -190,7 +190,7 @@ class Exchange:
         defaults = self.settings.link
         return self.links.dial(
             address,
-            defaults.sessions if options.lanes is None else options.lanes,
+            defaults.lanes if options.lanes is None else options.lanes,
             defaults.qos if options.qos is None else options.qos,
         ).info
 

@@ -61,13 +61,11 @@ def fetch_peers(address: Address, timeout_s: float = 5.0) -> dict[str, Any]:
     return _fetch(address, "/api/peers", "a node's peers", timeout_s)
 
 
-def add_peer(
-    address: Address, peer: str, sessions: int | None = None, qos: int | None = None
-) -> None:
+def add_peer(address: Address, peer: str, lanes: int | None = None, qos: int | None = None) -> None:
     """Have the node at `address` link to `peer`; raises `AdminError` with what it objects to."""
     wanted: dict[str, object] = {"address": peer}
-    if sessions is not None:
-        wanted["sessions"] = sessions
+    if lanes is not None:
+        wanted["lanes"] = lanes
     if qos is not None:
         wanted["qos"] = qos
     _change(address, "POST", "/api/peers", wanted)

@@ -18,7 +18,7 @@ COLUMNS = (
     ("neighbor", "neighbor"),
     ("address", "address"),
     ("state", "state"),
-    ("lanes", "sessions"),
+    ("lanes", "lanes"),
     ("qos", "qos"),
     ("sent", "sent"),
     ("dropped", "dropped"),

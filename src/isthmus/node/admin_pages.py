@@ -5,7 +5,7 @@
     GET    /metrics           Prometheus text, or OpenMetrics when asked for
     GET    /api/status        JSON, the same that `isthmus status` shows
     GET    /api/peers         JSON: the neighbors, in which state and why
-    POST   /api/peers         {"address": "host:port", "sessions": 1, "qos": 1}: 202
+    POST   /api/peers         {"address": "host:port", "lanes": 1, "qos": 1}: 202
     DELETE /api/peers/NAME    by the neighbor's id or address: 200, or 404
     GET    /                  a list of the above
 
@@ -57,9 +57,7 @@ class StatusSource(Protocol):
 class AdminNode(StatusSource, Protocol):
     """What the admin server needs of a node."""
 
-    def add_peer(
-        self, address: str, sessions: int | None = None, qos: int | None = None
-    ) -> None: ...
+    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None: ...
 
     def remove_peer(self, name: str) -> bool: ...
 
@@ -223,7 +221,7 @@ def _add_peer(node: AdminNode, request: Request) -> Answer:
     if any(row["address"] == address for row in neighbors(status)["peers"]):
         return _problem(409, f"{address} is already a peer; to change it, remove it first")
     try:
-        node.add_peer(address, peer.sessions, peer.qos)
+        node.add_peer(address, peer.lanes, peer.qos)
     except ValueError as error:
         return _problem(400, str(error))
     return _json(202, {"address": address})

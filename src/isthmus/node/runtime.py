@@ -95,7 +95,7 @@ class Node:
             await self.upstream.start()
             self.exchange.start()
             for peer in self.config.peer:
-                self.exchange.add_peer(str(peer.address), peer.sessions, peer.qos)
+                self.exchange.add_peer(str(peer.address), peer.lanes, peer.qos)
         except BaseException:
             await self._close_listeners()
             await self._host.close_storage()
@@ -119,7 +119,7 @@ class Node:
             filters_per_client=self.limits.filters_per_client,
             link=LinkSettings(
                 qos=link.qos,
-                sessions=link.sessions,
+                lanes=link.lanes,
                 round_robin=link.spread == "round-robin",
                 dead_after_s=link.dead_after_s,
                 hold_s=link.hold_s,
@@ -261,10 +261,10 @@ class Node:
 
     # ---- neighbors ----------------------------------------------------------------------
 
-    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
+    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
         """Keep up a link to the node at `address` from now on; `ValueError` if it must not be."""
         self.config.link.check_peer(Address.parse(address))
-        self.exchange.add_peer(address, sessions, qos)
+        self.exchange.add_peer(address, lanes, qos)
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""

@@ -67,7 +67,7 @@ class _Case:
             seed=self.seed,
             algorithm=self.factory,
             options=self.options,
-            link=LinkSettings(sessions=1 + self.seed % 2, hold_s=60.0),
+            link=LinkSettings(lanes=1 + self.seed % 2, hold_s=60.0),
             settle_s=self.settle_s,
             trace=trace,
         )

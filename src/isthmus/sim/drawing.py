@@ -60,7 +60,7 @@ class Generator:
             bytes_per_s=rng.choice((0.0, 0.0, 20_000.0)),
             settings=LinkSettings(
                 qos=rng.choice((1, 2)),
-                sessions=rng.choice((1, 1, 2, 3)),
+                lanes=rng.choice((1, 1, 2, 3)),
                 hold_s=hold_s,
                 secret=rng.choice((b"", b"", b"secret")),
             ),

@@ -119,7 +119,7 @@ class SimFabric:
         *,
         delay_s: float | None = None,
         bytes_per_s: float | None = None,
-        sessions: int | None = None,
+        lanes: int | None = None,
         qos: int | None = None,
     ) -> None:
         """`a` is told to keep up a link to `b`, now and after every restart.
@@ -132,12 +132,12 @@ class SimFabric:
             rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
             self.network.set_wire(a.name, b.name, Wire(delay_s, rate))
         self._note("link", a, b)
-        a.peers[b.address] = (sessions, qos)
+        a.peers[b.address] = (lanes, qos)
         if a.running:
-            a.exchange.add_peer(b.address, sessions, qos)
+            a.exchange.add_peer(b.address, lanes, qos)
         if b.running and a.node_id in b.exchange.links.removed:
-            b.peers[a.address] = (sessions, qos)
-            b.exchange.add_peer(a.address, sessions, qos)
+            b.peers[a.address] = (lanes, qos)
+            b.exchange.add_peer(a.address, lanes, qos)
 
     def unlink(self, a: SimNode, b: SimNode) -> None:
         """The operator removes the link where it was configured."""

@@ -45,7 +45,7 @@ class SimNode:
         self.forgetful = False
         """A bit of its files has forgetful."""
         self.peers: dict[str, tuple[int | None, int | None]] = {}
-        """What its configuration says: addresses, with sessions and QoS."""
+        """What its configuration says: addresses, with lanes and QoS."""
         self.host: SimHost | None = None
         self.attached: dict[ClientConnection, None] = {}
         self.clients: dict[str, SimClient] = {}
@@ -101,8 +101,8 @@ class SimNode:
         fabric.network.off.discard(self.name)
         fabric.network.listen(host)
         host.exchange.start()
-        for address, (sessions, qos) in self.peers.items():
-            host.exchange.add_peer(address, sessions, qos)
+        for address, (lanes, qos) in self.peers.items():
+            host.exchange.add_peer(address, lanes, qos)
 
     def stop(self) -> None:
         """An orderly stop: the neighbors are told, the clients lose their connections."""

@@ -293,8 +293,8 @@ class _Run:
         fabric.remove(twin)
         by_address = {node.address: node for node in fabric.nodes.values()}
         for node in fabric.nodes.values():  # whom it was mistaken for was removed with it
-            for address, (sessions, qos) in list(node.peers.items()):
-                fabric.link(node, by_address[address], sessions=sessions, qos=qos)
+            for address, (lanes, qos) in list(node.peers.items()):
+                fabric.link(node, by_address[address], lanes=lanes, qos=qos)
 
     def _renew_will(self, client: SimClient) -> None:
         if client.will is not None:

@@ -61,7 +61,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["peers", "nope"],
         ["peers", "add"],
         ["peers", "add", "h:1", "--qos", "3"],
-        ["peers", "add", "h:1", "--sessions", "0"],
+        ["peers", "add", "h:1", "--lanes", "0"],
         ["peers", "remove"],
     ],
 )
@@ -366,10 +366,18 @@ def test_peers_list_as_json(peers: Peers, capsys: pytest.CaptureFixture[str]) ->
 def test_peers_add(peers: Peers, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD + '[listen]\nadmin = "127.0.0.1:4000"\n')
     peers.rows = [DIALLING, ROW]
-    assert run("peers", "add", "127.0.0.1:7002", file, "--sessions", 2, "--qos", 0) == 0
-    wanted = {"address": "127.0.0.1:7002", "sessions": 2, "qos": 0}
+    assert run("peers", "add", "127.0.0.1:7002", file, "--lanes", 2, "--qos", 0) == 0
+    wanted = {"address": "127.0.0.1:7002", "lanes": 2, "qos": 0}
     assert peers.asked == [("POST", "/api/peers", wanted)]
     assert capsys.readouterr().out == "edge-2 is active\n"
+
+
+def test_the_old_name_of_lanes_is_refused_with_the_new_one(
+    peers: Peers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("peers", "add", "127.0.0.1:7002", "--sessions", 2) == 2
+    assert peers.asked == []
+    assert "is called --lanes now" in capsys.readouterr().err
 
 
 def test_peers_add_of_one_that_does_not_answer(

@@ -69,7 +69,7 @@ def test_a_minimal_file_has_every_default(write: Write) -> None:
     assert config.log.level == "info"
     assert config.listen.link is None
     assert config.link.qos == 1
-    assert config.link.sessions == 1
+    assert config.link.lanes == 1
     assert config.link.spread == "topic"
     assert config.link.secret_bytes() == b""
     assert config.link.tls.cert is None
@@ -109,7 +109,7 @@ def test_every_key_can_be_set(tmp_path: Path, write: Write) -> None:
             tls = { ca = "ca.crt", cert = "node.crt", key = "node.key", verify = false }
             [link]
             qos = 2
-            sessions = 64
+            lanes = 64
             spread = "round-robin"
             dead_after_s = 0.2
             hold_s = 0
@@ -120,7 +120,7 @@ def test_every_key_can_be_set(tmp_path: Path, write: Write) -> None:
             address = "other.example:7883"
             [[peer]]
             address = "[2001:db8::1]:7883"
-            sessions = 2
+            lanes = 2
             qos = 0
             [cooperation]
             algorithm = "pf"
@@ -159,7 +159,7 @@ def test_every_key_can_be_set(tmp_path: Path, write: Write) -> None:
         "other.example:7883",
         "[2001:db8::1]:7883",
     ]
-    assert [(peer.sessions, peer.qos) for peer in config.peer] == [(None, None), (2, 0)]
+    assert [(peer.lanes, peer.qos) for peer in config.peer] == [(None, None), (2, 0)]
 
 
 def test_models_are_frozen(write: Write) -> None:
@@ -225,7 +225,9 @@ def test_a_broker_url_prints_as_it_is_read() -> None:
         ("[tls]\nrequire_client_cert = 1", "tls.require_client_cert", ["boolean", "1"]),
         ("[link]\nqos = 3", "link.qos", ["0, 1 or 2", "not 3"]),
         ("[link]\nqos = true", "link.qos", ["0, 1 or 2"]),
-        ("[link]\nsessions = 65", "link.sessions", ["less than or equal to 64"]),
+        ("[link]\nlanes = 65", "link.lanes", ["less than or equal to 64"]),
+        ("[link]\nsessions = 2", "link.sessions", ["is called 'lanes' now"]),
+        ('[[peer]]\nsessions = 2\naddress = "127.0.0.1:7"', "peer[0].sessions", ["'lanes' now"]),
         ('[link]\nspread = "random"', "link.spread", ["'topic'", "'round-robin'"]),
         ("[link]\ndead_after_s = 0.1", "link.dead_after_s", ["0.2"]),
         ("[link]\nhold_s = 90000.0", "link.hold_s", ["86400"]),

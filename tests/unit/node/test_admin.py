@@ -77,8 +77,8 @@ class FakeNode:
     def status(self) -> dict[str, Any]:
         return self._status
 
-    def add_peer(self, address: str, sessions: int | None = None, qos: int | None = None) -> None:
-        self.added.append((address, sessions, qos))
+    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+        self.added.append((address, lanes, qos))
 
     def remove_peer(self, name: str) -> bool:
         self.removed.append(name)
@@ -204,7 +204,7 @@ def test_a_lost_link_says_why_it_does_not_come_back() -> None:
 
 def test_adding_a_peer() -> None:
     node = FakeNode(fabric=FABRIC)
-    wanted = {"address": "192.0.2.7:7883", "sessions": 2, "qos": 0}
+    wanted = {"address": "192.0.2.7:7883", "lanes": 2, "qos": 0}
     reply = change(node, "POST", "/api/peers", wanted)
     assert reply.status == 202
     assert change(node, "POST", "/api/peers", {"address": "[::1]:7883"}).status == 202
@@ -221,7 +221,8 @@ def test_adding_a_peer() -> None:
         ({}, 400, ["address: is required"]),
         ({"address": 5}, 400, ["address: must be a string"]),
         ({"address": "h:0", "qos": 3}, 400, ["no port to connect to", "qos: must be 0, 1 or 2"]),
-        ({"address": "h:1", "sesions": 1}, 400, ["sesions: unknown key; did you mean 'sessions'"]),
+        ({"address": "h:1", "lane": 1}, 400, ["lane: unknown key; did you mean 'lanes'"]),
+        ({"address": "h:1", "sessions": 1}, 400, ["sessions: is called 'lanes' now"]),
         ({"address": "127.0.0.1:7001"}, 400, ["this node's own"]),
         ({"address": "127.0.0.1:7009"}, 409, ["already a peer"]),
     ],
@@ -237,9 +238,7 @@ def test_what_is_wrong_with_a_peer_is_said(body: object, status: int, words: lis
 
 def test_a_node_that_objects_is_quoted() -> None:
     class Objecting(FakeNode):
-        def add_peer(
-            self, address: str, sessions: int | None = None, qos: int | None = None
-        ) -> None:
+        def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
             raise ValueError("no room")
 
     reply = change(Objecting(), "POST", "/api/peers", {"address": "h:1"})

@@ -235,7 +235,7 @@ def test_a_neighbor_that_announces_too_many_nodes_is_cut_off_alone() -> None:
 @pytest.mark.parametrize("seed", [3, 7, 8])
 def test_a_neighbor_whose_lanes_are_being_opened_is_not_let_go(seed: int) -> None:
     """b dials, then a does, and opening two lanes takes longer than `hold_s`."""
-    settings = LinkSettings(hold_s=1.0, sessions=2)
+    settings = LinkSettings(hold_s=1.0, lanes=2)
     fabric = SimFabric(seed=seed, link=settings, wire=Wire(delay_s=0.3))
     a, b = fabric.node("a"), fabric.node("b")
     fabric.link(b, a)

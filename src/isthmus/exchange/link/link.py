@@ -59,17 +59,17 @@ class Peer:
         "attempt",
         "failures",
         "info",
+        "lanes",
         "link",
         "problem",
         "qos",
-        "sessions",
         "state",
         "timer",
     )
 
-    def __init__(self, address: str, sessions: int, qos: int, info: SessionInfo) -> None:
+    def __init__(self, address: str, lanes: int, qos: int, info: SessionInfo) -> None:
         self.address = address
-        self.sessions = sessions
+        self.lanes = lanes
         self.qos = qos
         self.info = info
         self.link: Link | None = None

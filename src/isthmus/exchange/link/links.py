@@ -71,7 +71,7 @@ class LinkSettings:
     """What the configuration says of links."""
 
     qos: int = 1
-    sessions: int = 1
+    lanes: int = 1
     round_robin: bool = False
     dead_after_s: float = 3.0
     hold_s: float = 60.0
@@ -155,11 +155,11 @@ class Links:
 
     # ---- peers ---------------------------------------------------------------------------
 
-    def dial(self, address: str, sessions: int, qos: int) -> Peer:
+    def dial(self, address: str, lanes: int, qos: int) -> Peer:
         """Begin to keep up a link to `address`."""
         if address in self.peers:
             return self.peers[address]
-        peer = Peer(address, sessions, qos, self.owner.new_session(address))
+        peer = Peer(address, lanes, qos, self.owner.new_session(address))
         self.peers[address] = peer
         if self._ticker is not None:
             self._dial_soon(peer, 0.0)
@@ -183,7 +183,7 @@ class Links:
 
     def _dial_lane(self, peer: Peer, lane: int) -> None:
         attempt = peer.attempt
-        mine = self.hello.for_lane(lane, peer.sessions)
+        mine = self.hello.for_lane(lane, peer.lanes)
 
         def opened(channel: Channel) -> Connection:
             connection = self._connection(channel, mine, dialed=True)
@@ -523,7 +523,7 @@ class Links:
         link.connections[connection.lane] = connection
         connection.link = link
         if peer is not None and connection.lane == 0:
-            for lane in range(1, peer.sessions):
+            for lane in range(1, peer.lanes):
                 self._dial_lane(peer, lane)
         if link.complete():
             self._up(link, peer)
