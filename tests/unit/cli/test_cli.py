@@ -472,7 +472,7 @@ def test_every_command_and_option_is_documented() -> None:
     for name, command in commands.items():
         section = re.split(r"\n##+ ", text.partition(f"# `isthmus {name}")[2])[0]
         assert section, name
-        for parameter in command.params:
+        for parameter in (p for p in command.params if not getattr(p, "hidden", False)):
             for option in (o for o in parameter.opts if o.startswith("--") and o != "--help"):
                 assert option in section, f"{name} {option}"
 
