@@ -251,7 +251,7 @@ def test_neighbors_are_added_and_removed_while_the_nodes_run(
     assert cut, listed.stdout
     removed = isthmus("peers", "remove", cut[2], "--admin", admins[cut[1]])
     assert removed.returncode == 0, removed.stderr
-    wait_for(lambda: not fetch_peers(Address.parse(admins["middle"]))["loops"], up.output)
+    wait_for(lambda: not fetch_peers(Address.parse(admins["middle"]))["rings"], up.output)
     assert cut[2] not in states(admins[cut[1]])
     again = isthmus("peers", "remove", cut[2], "--admin", admins[cut[1]])
     assert again.returncode == 1

@@ -106,7 +106,7 @@ def test_peers_are_added_and_removed() -> None:
         remove_peer(address, "[::1]:7")
         with pytest.raises(AdminError, match=r"'edge-9'; there is none"):
             remove_peer(address, "edge-9")
-        assert fetch_peers(address) == {"peers": [], "loops": []}
+        assert fetch_peers(address) == {"peers": [], "rings": []}
 
     with_server(client)
 

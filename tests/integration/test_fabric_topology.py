@@ -129,12 +129,12 @@ def test_a_ring_has_one_link_that_stands_by(tmp_path: Path, algorithm: str) -> N
         wait_for(lambda: len(blocked(fabric)) == 2, 15, "one link to be blocked at both ends")
         (standby,) = {frozenset(ends) for ends in blocked(fabric)}
         for node in fabric.nodes.values():
-            node.wait_until(lambda node=node: bool(node.fabric()["topology"]["loops"]))  # type: ignore[misc]
-            (loop,) = node.fabric()["topology"]["loops"]
-            assert set(loop["cut"]) == standby
-            assert set(loop["ring"]) == {"a", "b", "c"}
+            node.wait_until(lambda node=node: bool(node.fabric()["topology"]["rings"]))  # type: ignore[misc]
+            (ring,) = node.fabric()["topology"]["rings"]
+            assert set(ring["cut"]) == standby
+            assert set(ring["ring"]) == {"a", "b", "c"}
         for name in standby:
-            assert "link closes a loop and is blocked" in fabric[name].log()
+            assert "link closes a ring and is blocked" in fabric[name].log()
             assert any("ring=" in line and "a" in line for line in fabric[name].log().splitlines())
         with (
             fabric.client("a") as at_a,

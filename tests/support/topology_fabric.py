@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from isthmus.exchange.link.life import LinkState
-from isthmus.exchange.topology.guard import Loop
+from isthmus.exchange.topology.guard import Ring
 from support.watched_guard import WatchedGuard
 
 Pair = tuple[str, str]
@@ -245,16 +245,16 @@ class Fabric:
         held = {key.node_id for key in member.guard._others}
         assert held == others, f"{name} still holds {sorted(held - others)}"
         assert not member.guard.duplicates()
-        cut = {pair(*loop.link) for loop in member.guard.loops()}
+        cut = {pair(*ring.link) for ring in member.guard.rings()}
         inside = {ends for ends in self.sessions if ends[0] in connected}
         assert cut == inside - active, f"{name}: {cut}"
-        for loop in member.guard.loops():
-            self._check_ring(loop, active)
+        for ring in member.guard.rings():
+            self._check_ring(ring, active)
 
     @staticmethod
-    def _check_ring(loop: Loop, active: set[Pair]) -> None:
-        hops = list(zip(loop.ring, loop.ring[1:], strict=False))
+    def _check_ring(ring: Ring, active: set[Pair]) -> None:
+        hops = list(zip(ring.nodes, ring.nodes[1:], strict=False))
         assert len(hops) >= 2
-        assert len(set(loop.ring)) == len(loop.ring)
-        assert pair(loop.ring[0], loop.ring[-1]) == pair(*loop.link)
+        assert len(set(ring.nodes)) == len(ring.nodes)
+        assert pair(ring.nodes[0], ring.nodes[-1]) == pair(*ring.link)
         assert all(pair(*hop) in active for hop in hops)

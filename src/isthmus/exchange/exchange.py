@@ -1,7 +1,7 @@
 """The exchange: a node's clients, links, broker and algorithm, joined without I/O.
 
 It is the algorithm's port and puts the parts together: `Clients` (sessions and wills), `Links`
-(connections and neighbors), `TopologyGuard` (which links close no loop) and `Traffic` (where each
+(connections and neighbors), `TopologyGuard` (which links close no ring) and `Traffic` (where each
 message goes, and when it is safe).  Its surroundings are a `Host`: the asyncio node, or the exact
 simulator.
 """
@@ -442,11 +442,11 @@ class Exchange:
         self.links.happens(self.links.links[neighbor], LinkEvent.AGREED)
 
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
-        """The link closes a loop: it stands by until the loop is gone."""
+        """The link closes a ring: it stands by until the ring is gone."""
         self.counters["links_blocked"] += 1
         self.host.log(
             "warning",
-            "link closes a loop and is blocked; cut it or another one of the ring",
+            "link closes a ring and is blocked; cut it or another one of the ring",
             neighbor=neighbor,
             ring=" - ".join(ring),
         )

@@ -71,9 +71,9 @@ def _cell(key: str, value: object) -> Text:
 def ring_lines(answer: Mapping[str, Any]) -> list[str]:
     """Which rings there are, and which link to cut."""
     lines = []
-    for loop in answer.get("loops", []):
-        ring = " - ".join([*loop["ring"], loop["ring"][0]])
-        one, other = loop["cut"]
+    for found in answer.get("rings", []):
+        ring = " - ".join([*found["ring"], found["ring"][0]])
+        one, other = found["cut"]
         lines.append(
             f"Ring: {ring}. The link {one} - {other} is blocked and stands by; messages pass once "
             f"and do not circulate. To end the ring, cut it: on {one}, `isthmus peers remove "

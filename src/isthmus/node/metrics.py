@@ -68,7 +68,7 @@ LINK_COUNTER_HELP = {
 }
 FABRIC_HELP = {
     "nodes": "Nodes of the fabric known here, this one included.",
-    "loops": "Rings in the fabric, each with one link blocked.",
+    "rings": "Rings in the fabric, each with one link blocked.",
     "peers": "Peers that this node keeps connected to, or tries to.",
     "retained_topics": "Topics with a retained message, as known here.",
     "retained_bytes": "Bytes of these messages that are kept.",
@@ -86,7 +86,7 @@ FABRIC_COUNTER_HELP = {
     "inject_dropped": "QoS 0 messages from links that the broker could not be given.",
     "inject_refused": "Messages from links that the broker refused.",
     "links_blocked": "Times a link was blocked because it would close a ring.",
-    "loop_dropped": "Messages that came from where their origin is not, and were dropped.",
+    "doubtful_dropped": "Messages that came from where their origin is not, and were dropped.",
     "published_to_links": "Messages of local clients that were sent to at least one neighbor.",
     "publishers_held": "Times a publisher had to wait because a link was full.",
     "received_from_links": "Messages received on links.",
@@ -165,7 +165,7 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
     wills = fabric.get("wills", {})
     values = {
         "nodes": len(topology.get("nodes", [])),
-        "loops": topology.get("loops_total", len(topology.get("loops", []))),
+        "rings": topology.get("rings_total", len(topology.get("rings", []))),
         "peers": len(fabric.get("peers", [])),
         "retained_topics": retained.get("topics", 0),
         "retained_bytes": retained.get("bytes", 0),

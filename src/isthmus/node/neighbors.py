@@ -21,10 +21,10 @@ COUNTS = ("lanes", "qos", "sent", "dropped", "unacknowledged", "unacknowledged_b
 
 
 def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """``peers``, and the ``loops`` anywhere in the fabric, from a node's status."""
+    """``peers``, and the ``rings`` anywhere in the fabric, from a node's status."""
     fabric = status.get("fabric", {})
     here = status.get("node", {}).get("id", "")
-    loops = fabric.get("topology", {}).get("loops", [])
+    rings = fabric.get("topology", {}).get("rings", [])
     dialed = {peer["neighbor"]: peer for peer in fabric.get("peers", []) if peer["neighbor"]}
     rows: list[dict[str, Any]] = []
     shown: set[str] = set()
@@ -37,14 +37,14 @@ def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
                 "neighbor": name,
                 "address": peer.get("address"),
                 "state": link["status"],
-                "why": _why(link, peer, loops, here),
+                "why": _why(link, peer, rings, here),
                 **{count: link.get(count) for count in COUNTS},
             }
         )
     for peer in fabric.get("peers", []):
         if peer["address"] not in shown:
             rows.append(_unlinked(peer))
-    return {"peers": rows, "loops": loops}
+    return {"peers": rows, "rings": rings}
 
 
 def _unlinked(peer: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,13 +58,13 @@ def _unlinked(peer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _why(
-    link: Mapping[str, Any], peer: Mapping[str, Any], loops: list[dict[str, Any]], here: str
+    link: Mapping[str, Any], peer: Mapping[str, Any], rings: list[dict[str, Any]], here: str
 ) -> str:
     if link["status"] == "blocked":
         ends = {here, link["neighbor"]}
-        for loop in loops:
-            if set(loop["cut"]) == ends:
-                return f"closes the ring {' - '.join((*loop['ring'], loop['ring'][0]))}"
+        for ring in rings:
+            if set(ring["cut"]) == ends:
+                return f"closes the ring {' - '.join((*ring['ring'], ring['ring'][0]))}"
         return "the other end has closed it"
     if link["status"] == "active":
         return ""

@@ -305,7 +305,7 @@ DIALLING = {
     "state": "dialing",
     "why": "[red]no\x1b[2J",
 }
-LOOPS = [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}]
+RINGS = [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}]
 
 
 class Peers:
@@ -313,7 +313,7 @@ class Peers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.loops: list[dict[str, Any]] = []
+        self.rings: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str, object]] = []
         self.refusal: tuple[int, bytes] | None = None
         monkeypatch.setattr(isthmus.fabric.admin_client, "ask", self.ask)
@@ -328,7 +328,7 @@ class Peers:
         content: object = None,
     ) -> tuple[int, bytes]:
         if method == "GET":
-            return 200, json.dumps({"peers": self.rows, "loops": self.loops}).encode()
+            return 200, json.dumps({"peers": self.rows, "rings": self.rings}).encode()
         self.asked.append((method, path, content))
         return self.refusal or (200, b"{}")
 
@@ -339,7 +339,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
 
 
 def test_peers_list(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
-    peers.rows, peers.loops = [ROW, BLOCKED, DIALLING], LOOPS
+    peers.rows, peers.rings = [ROW, BLOCKED, DIALLING], RINGS
     assert run("peers", "list") == 0
     lines = capsys.readouterr().out.splitlines()
     expected = ["edge-2", "127.0.0.1:7002", "active", "1", "1", "12,345", "6", "7"]
@@ -360,7 +360,7 @@ def test_peers_list_of_a_node_alone(peers: Peers, capsys: pytest.CaptureFixture[
 def test_peers_list_as_json(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
     peers.rows = [ROW]
     assert run("peers", "list", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"peers": [ROW], "loops": []}
+    assert json.loads(capsys.readouterr().out) == {"peers": [ROW], "rings": []}
 
 
 def test_peers_add(peers: Peers, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,7 +390,7 @@ def test_peers_add_of_one_that_does_not_answer(
 
 
 def test_peers_add_that_closes_a_ring(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
-    peers.rows, peers.loops = [{**BLOCKED, "address": "127.0.0.1:7003"}], LOOPS
+    peers.rows, peers.rings = [{**BLOCKED, "address": "127.0.0.1:7003"}], RINGS
     assert run("peers", "add", "127.0.0.1:7003") == 0
     out = capsys.readouterr().out
     assert "edge-3 is blocked" in out
@@ -428,12 +428,12 @@ def test_status_shows_the_fabric(
         "topology": {
             "nodes": ["edge-1", "edge-2", "edge-3"],
             "paths": {"edge-3": ["edge-1", "edge-2", "edge-3"]},
-            "loops": [],
+            "rings": [],
             "duplicates": {"edge-2": ["a", "b"]},
         },
         "retained": {"topics": 4321, "bytes": 5},
         "wills": {"armed": 9, "waiting": 0},
-        "counters": {"loop_dropped": 3},
+        "counters": {"doubtful_dropped": 3},
         "refusals": {"version": 2},
     }
     monkeypatch.setitem(STATUS, "fabric", fabric)
@@ -448,7 +448,7 @@ def test_status_shows_the_fabric(
         r"edge-3 +│ +2 +│ edge-1 - edge-2 - edge-3",
         r"4,321 topics",
         r"9 armed",
-        r"loop dropped +│ 3",
+        r"doubtful dropped +│ 3",
         r"refused: version +│ 2",
         r"2 nodes of the fabric are called edge-2",
     ):

@@ -48,11 +48,11 @@ FABRIC: dict[str, Any] = {
     "topology": {
         "nodes": ["edge-1", "edge-2", "edge-3"],
         "paths": {"edge-2": ["edge-1", "edge-2"], "edge-3": ["edge-1", "edge-2", "edge-3"]},
-        "loops": [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}],
+        "rings": [{"cut": ["edge-1", "edge-3"], "ring": ["edge-1", "edge-2", "edge-3"]}],
     },
     "retained": {"topics": 4, "bytes": 400},
     "wills": {"armed": 5, "waiting": 1},
-    "counters": {"loop_dropped": 6, "of_tomorrow": 7},
+    "counters": {"doubtful_dropped": 6, "of_tomorrow": 7},
     "refusals": {"version": 8},
 }
 
@@ -190,7 +190,7 @@ def test_neighbors_are_links_and_peers_in_one_list() -> None:
         (None, "127.0.0.1:7009", "dialing", "Connection refused"),
     ]
     assert answered["peers"][0]["unacknowledged"] == 3
-    assert answered["loops"] == FABRIC["topology"]["loops"]
+    assert answered["rings"] == FABRIC["topology"]["rings"]
 
 
 def test_a_lost_link_says_why_it_does_not_come_back() -> None:
@@ -341,11 +341,11 @@ def test_metrics_of_the_fabric() -> None:
     assert found["isthmus_link_dropped_total"] == {two: 1.0, three: 1.0}
     assert found["isthmus_link_refusals_total"] == {(("cause", "version"),): 8.0}
     assert found["isthmus_fabric_nodes"] == {(): 3.0}
-    assert found["isthmus_fabric_loops"] == {(): 1.0}
+    assert found["isthmus_fabric_rings"] == {(): 1.0}
     assert found["isthmus_fabric_peers"] == {(): 2.0}
     assert found["isthmus_fabric_retained_topics"] == {(): 4.0}
     assert found["isthmus_fabric_wills_armed"] == {(): 5.0}
-    assert found["isthmus_fabric_loop_dropped_total"] == {(): 6.0}
+    assert found["isthmus_fabric_doubtful_dropped_total"] == {(): 6.0}
     assert found["isthmus_fabric_of_tomorrow_total"] == {(): 7.0}
     assert found["isthmus_fabric_given_up_total"] == {(): 0.0}  # there before it happens
 

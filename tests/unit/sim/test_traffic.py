@@ -335,7 +335,7 @@ def test_forged_numbers_make_nobody_discard_messages(algorithm: str) -> None:
     assert [client.payloads() for client in subscribers] == [wanted, wanted]
     fabric.run(30.0)
     assert [client.payloads() for client in subscribers] == [wanted, wanted]
-    assert counters(v)["loop_dropped"] == 499
+    assert counters(v)["doubtful_dropped"] == 499
     assert link.unacked() == 0, "they do not stop the lane"
     assert "not reached over the neighbor they come from neighbor=h origin=x" in fabric.trace.text()
 

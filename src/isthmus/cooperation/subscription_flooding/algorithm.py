@@ -17,8 +17,8 @@ Why concurrent changes are safe, which the paper's procedure is not.  `announced
 of the present sets, never of the history, and links are FIFO; so once X has heard everything,
 `received` at X is `announced[X]` here.  In a tree, what crosses a link towards X depends only on
 links further away from X, so from the leaves inwards every set is what the definition gives for the
-tree as it is, whatever was added, removed or on its way before, a loop that has been cut included.
-While there is a loop, two nodes can keep alive an interest that nobody has; the links notice loops.
+tree as it is, whatever was added, removed or on its way before, a ring that has been cut included.
+While there is a ring, two nodes can keep alive an interest that nobody has; the links notice rings.
 
 A link that comes (back) is brought up to date by the whole of `announced`, between the PUBLISHes
 ``begin`` and ``end`` on ``$isthmus/sf/sync``; what was not repeated by ``end`` is no longer wanted.

@@ -63,14 +63,14 @@ from isthmus.exchange.topology.view import (
 )
 from isthmus.graph import first_steps, path_to, search
 
-__all__ = ["GuardActions", "Loop", "Reach", "TopologyGuard"]
+__all__ = ["GuardActions", "Reach", "Ring", "TopologyGuard"]
 
 MAX_NODES = 1_024
 """Announcements that one neighbor may vouch for."""
 MAX_ENTRIES = 8 * MAX_NODES
 """Links in them, each counted at either end."""
 MAX_WHOLE_PATHS = 128
-MAX_LOOPS = 100
+MAX_RINGS = 100
 """What `status` tells."""
 
 
@@ -112,11 +112,11 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Ring:
     """A ring of links, and the one of them that is kept closed: the one to cut."""
 
     link: tuple[str, str]
-    ring: tuple[str, ...]
+    nodes: tuple[str, ...]
     """From one end of `link` to the other."""
 
 
@@ -207,10 +207,10 @@ class TopologyGuard:
         ways = self.ways().get(origin)
         return ways is None or neighbor in ways
 
-    def loops(self, limit: int | None = None) -> list[Loop]:
+    def rings(self, limit: int | None = None) -> list[Ring]:
         """Every ring of the fabric, or the first few, wherever in it, with the link to cut."""
         view = self._view
-        return [Loop((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out[:limit]]
+        return [Ring((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out[:limit]]
 
     def duplicates(self) -> dict[str, tuple[str, ...]]:
         """Node ids that several nodes of the fabric have, with their incarnations.
@@ -238,10 +238,10 @@ class TopologyGuard:
                 for (a, b), edge in sorted(view.edges.items())
             ],
             "paths": self._paths(),
-            "loops": [
-                {"cut": list(loop.link), "ring": list(loop.ring)} for loop in self.loops(MAX_LOOPS)
+            "rings": [
+                {"cut": list(ring.link), "ring": list(ring.nodes)} for ring in self.rings(MAX_RINGS)
             ],
-            "loops_total": len(view.left_out),
+            "rings_total": len(view.left_out),
             "duplicates": {node: list(lives) for node, lives in self.duplicates().items()},
         }
 

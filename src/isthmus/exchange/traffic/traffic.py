@@ -239,7 +239,7 @@ class Traffic:
         elif self.guard.is_primary(message.origin, link.info.peer):
             self._route_on(link, frame, message, done)
         else:
-            self.counters["loop_dropped"] += 1
+            self.counters["doubtful_dropped"] += 1
             if done is not None:
                 done()
 
@@ -284,7 +284,7 @@ class Traffic:
             self._judge(*each)
 
     def _drop_doubtful(self, link: Link, message: Message, done: Callable[[], None] | None) -> None:
-        self.counters["loop_dropped"] += 1
+        self.counters["doubtful_dropped"] += 1
         case = (link.info.peer, message.origin)
         if case not in self._doubted and len(self._doubted) < MAX_DOUBTED:
             self._doubted.add(case)

@@ -11,7 +11,7 @@ import pytest
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology import guard as topology
-from isthmus.exchange.topology.guard import Loop, Reach
+from isthmus.exchange.topology.guard import Reach, Ring
 from isthmus.exchange.topology.messages import (
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
@@ -216,7 +216,7 @@ def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
     guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 7, 1)))))
     guard.message_arrived("a", update(Announcement(d, 1, (LinkEntry(A, 7, 1), LinkEntry(C, 5, 1)))))
     assert (guard.state("a"), guard.state("c")) == (ACTIVE, ACTIVE)
-    assert guard.loops() == [Loop(("a", "d"), ("a", "b", "c", "d"))]
+    assert guard.rings() == [Ring(("a", "d"), ("a", "b", "c", "d"))]
     assert guard.is_primary("d", "c")
     assert not guard.is_primary("d", "a")
 
@@ -384,7 +384,7 @@ def test_the_link_that_closes_a_triangle_is_blocked() -> None:
     assert fabric.members["c"].blocks == [("a", ("a", "b", "c"))]
     assert fabric.members["b"].blocks == []
     for member in fabric.members.values():
-        assert member.guard.loops() == [Loop(("a", "c"), ("a", "b", "c"))]
+        assert member.guard.rings() == [Ring(("a", "c"), ("a", "b", "c"))]
 
 
 def test_names_do_not_decide_what_age_decides() -> None:
@@ -451,9 +451,9 @@ def test_two_rings_that_share_links_lose_one_link_each() -> None:
     #   │    │    │
     #   f ── e ── d
     fabric = fabric_of("abcdef", "ab", "bc", "cd", "de", "ef", "fa", "be")
-    loops = fabric.members["a"].guard.loops()
-    assert [loop.link for loop in loops] == [("a", "f"), ("b", "e")]
-    assert [len(loop.ring) for loop in loops] == [6, 4]
+    rings = fabric.members["a"].guard.rings()
+    assert [ring.link for ring in rings] == [("a", "f"), ("b", "e")]
+    assert [len(ring.nodes) for ring in rings] == [6, 4]
 
 
 def test_a_cut_off_part_is_forgotten_and_found_again() -> None:
@@ -549,7 +549,7 @@ def test_status_is_json_and_shows_the_whole_fabric() -> None:
     status = fabric.members["d"].guard.status()
     assert json.loads(json.dumps(status)) == status
     assert status["nodes"] == ["a", "b", "c", "d"]
-    assert status["loops"] == [{"cut": ["a", "c"], "ring": ["a", "b", "c"]}]
+    assert status["rings"] == [{"cut": ["a", "c"], "ring": ["a", "b", "c"]}]
     assert status["paths"] == {"a": ["d", "c", "b", "a"], "b": ["d", "c", "b"], "c": ["d", "c"]}
     links = status["links"]
     assert isinstance(links, list)
