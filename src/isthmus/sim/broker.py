@@ -1,105 +1,203 @@
 """A virtual broker: what of MQTT's server matters to a fabric.
 
+It speaks MQTT with whoever connects: the node for its clients, and the node's own sessions.
 Subscriptions, retained messages, wills with their delay, sessions that outlive their connection,
-takeover by client id, and QoS as far as it decides what is kept for whom.  A message is delivered
-once to a client, however many of its filters match.  A message at QoS 2 whose packet identifier has
-not been released is the one that came before ([MQTT-4.3.3-10]).  Not modeled: flow control, shared
-subscriptions, limits.
+takeover by client id, QoS 1 and 2 in both directions.  A message is delivered once to a client,
+however many of its filters match.  Not modeled: flow control, shared subscriptions, limits.
 
 A broker may be slow (`delay_s`, to be changed at any time: nothing overtakes), may refuse clients
-(`refuses`), and may close a session on certain topics (`poison`).  The node's own session is opened
-again, and a message that has closed it `TRIES` times is set aside.
+(`refuses`), may speak nothing newer than 3.1.1 with the node's own sessions (`level`), and may
+close a session on certain topics (`poison`).
 
 A broker that **crashes** loses every connection.  If it is `persistent`, sessions and retained
-messages come back with it, as with a broker that writes to disk; the messages that a node had
-published and that were not acknowledged are published again, as a client at QoS 1 does.
+messages come back with it, as with a broker that writes to disk.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from itertools import pairwise
 
-from isthmus.exchange.link.lane import IN_HAND_BYTES
-from isthmus.exchange.traffic.message import Message, to_broker
+from isthmus.exchange.session import Wire
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.filters.topics import matches
-from isthmus.mqtt.packets import ConnAck, Connect, Publish, Subscription, Will
+from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.mqtt.packet_ids import free_packet_id
+from isthmus.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.sim.engine import Engine, Timer
+from isthmus.sim.stream import StreamEnd
 from isthmus.sim.trace import Trace
 
-if TYPE_CHECKING:
-    from isthmus.sim.host import SimHost
-
-__all__ = ["Attached", "BrokerSession", "Delivery", "SimBroker"]
+__all__ = ["BrokerConnection", "KeptSession", "SimBroker"]
 
 FOR_EVER = 0xFFFF_FFFF
-TRIES = 3
-REOPEN_S = 0.1
+OWN_CLIENT_IDS = "isthmus-"
+_UNACCEPTABLE_LEVEL = b"\x20\x02\x00\x01"
 
 
-class Attached(Protocol):
-    """A client's connection, as its broker sees it."""
-
-    client_id: str
-
-    def deliver(self, delivery: Delivery) -> None: ...
-    def taken_over(self) -> None: ...
-    def closed_by_broker(self) -> None: ...
-    def broker_lost(self) -> None: ...
-
-
-@dataclass(eq=False, slots=True)
-class Delivery:
-    """A message on its way to a client."""
-
+@dataclass(slots=True)
+class _InFlight:
     publish: Publish
-    session: BrokerSession
-    void: bool = False
-    """The connection ended first; it is in the session's queue again."""
-
-    def arrived(self) -> None:
-        self.session.flight.pop(self, None)
+    received: bool = False
+    """A PUBREC came."""
 
 
 @dataclass(eq=False, slots=True)
-class BrokerSession:
+class KeptSession:
     """What is kept for a client id."""
 
     client_id: str
     expiry_s: int = 0
     filters: dict[str, Subscription] = field(default_factory=dict)
-    connection: Attached | None = None
+    connection: BrokerConnection | None = None
     will: Will | None = None
     queue: deque[Publish] = field(default_factory=deque)
-    flight: dict[Delivery, None] = field(default_factory=dict)
-    """What its connection is bringing to the client, in order."""
+    flight: dict[int, _InFlight] = field(default_factory=dict)
+    """What was sent to the client at QoS 1 and 2 and is not acknowledged, in order."""
+    packet_id: int = 0
     unreleased: set[int] = field(default_factory=set)
     """Packet identifiers of messages at QoS 2 from the client."""
     expiry: Timer | None = None
     will_timer: Timer | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _Injected:
-    host: SimHost
-    message: Message
-    key: str
-    done: Callable[[], None] | None
-    tries: int = 0
-    taken: bool = False
-    """The broker has it; its acknowledgment is under way."""
+class BrokerConnection:
+    """The broker's end of a connection."""
 
+    def __init__(self, broker: SimBroker, end: StreamEnd) -> None:
+        self._broker = broker
+        self._end = end
+        self._buffer = FrameBuffer()
+        self._level = 0
+        self.session: KeptSession | None = None
 
-@dataclass(eq=False, slots=True)
-class _Question:
-    host: SimHost
-    topics: tuple[bytes, ...]
-    answer: Callable[[Mapping[bytes, bytes | None] | None], None]
+    @property
+    def own(self) -> bool:
+        """Whether it is the node's own."""
+        return self.session is not None and self.session.client_id.startswith(OWN_CLIENT_IDS)
+
+    def connection_made(self, wire: Wire) -> None:
+        self._broker.connections[self] = None
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer.push(data)
+        offsets = scan(data)
+        for start, stop in pairwise(offsets):
+            packet = decode(data[start:stop], self._level or 5)
+            if isinstance(packet, Connect):
+                self._connect(packet)
+            elif self.session is not None:
+                self._packet(self.session, packet)
+            if self._end.closing:
+                return
+        self._buffer.keep(data[offsets[-1] :])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._broker.connections.pop(self, None)
+        if self.session is not None:
+            self._broker.ended(self.session, clean=False)
+            self.session = None
+
+    def send(self, packet: Packet) -> None:
+        self._end.write(encode(packet, self._level))
+
+    def close(self) -> None:
+        """Its session has been told already."""
+        self.session = None
+        self._end.close()
+
+    def kill(self) -> None:
+        self.session = None
+        self._end.kill()
+
+    # ---- packets -------------------------------------------------------------------------
+
+    def _connect(self, packet: Connect) -> None:
+        self._level = packet.protocol_level
+        broker = self._broker
+        if packet.client_id in broker.refuses:
+            code = ReasonCode.NOT_AUTHORIZED, ConnectReturnCode.NOT_AUTHORIZED
+            self.send(ConnAck(False, code[self._level != 5]))
+            self.close()
+        elif packet.client_id.startswith(OWN_CLIENT_IDS) and self._level > broker.level:
+            self._end.write(_UNACCEPTABLE_LEVEL)
+            self.close()
+        else:
+            self.session, present = broker.connect(self, packet)
+            self.send(ConnAck(session_present=present, reason_code=ReasonCode.SUCCESS))
+            broker.resume(self.session)
+
+    def _packet(self, session: KeptSession, packet: Packet) -> None:
+        broker = self._broker
+        match packet:
+            case Publish(topic=topic) if topic in broker.poison:
+                self.session = None
+                broker.ended(session, clean=False)
+                self._end.close()
+            case Publish(qos=2, packet_id=packet_id):
+                if packet_id not in session.unreleased:
+                    session.unreleased.add(packet_id)
+                    self._published(packet)
+                self.send(PubRec(packet_id))
+            case Publish(qos=qos, packet_id=packet_id):
+                self._published(packet)
+                if qos:
+                    self.send(PubAck(packet_id))
+            case PubRel(packet_id=packet_id):
+                session.unreleased.discard(packet_id)
+                self.send(PubComp(packet_id))
+            case PubAck(packet_id=packet_id) | PubComp(packet_id=packet_id):
+                session.flight.pop(packet_id, None)
+            case PubRec(packet_id=packet_id):
+                if packet_id in session.flight:
+                    session.flight[packet_id].received = True
+                self.send(PubRel(packet_id))
+            case Subscribe(packet_id=packet_id, subscriptions=asked):
+                for each in asked:
+                    session.filters[each.topic_filter] = each
+                self.send(SubAck(packet_id, tuple(ReasonCode(each.qos) for each in asked)))
+                broker.send_retained(session, asked)
+            case Unsubscribe(packet_id=packet_id, topic_filters=filters):
+                codes = tuple(
+                    ReasonCode.NO_SUBSCRIPTION_EXISTED
+                    if session.filters.pop(each, None) is None
+                    else ReasonCode.SUCCESS
+                    for each in filters
+                )
+                self.send(UnsubAck(packet_id, codes if self._level == 5 else ()))
+            case PingReq():
+                self.send(PingResp())
+            case Disconnect():
+                self.session = None
+                broker.ended(session, clean=True)
+                self._end.close()
+
+    def _published(self, publish: Publish) -> None:
+        if self.own:
+            self._broker.injected[publish.payload] += 1
+        self._broker.publish(publish)
 
 
 class SimBroker:
@@ -120,7 +218,8 @@ class SimBroker:
         self.delay_s = delay_s
         self.persistent = persistent
         self.up = True
-        self.sessions: dict[str, BrokerSession] = {}
+        self.sessions: dict[str, KeptSession] = {}
+        self.connections: dict[BrokerConnection, None] = {}
         self.retained: dict[str, Publish] = {}
         self.injected: Counter[bytes] = Counter()
         """How often each payload came from the fabric."""
@@ -130,196 +229,28 @@ class SimBroker:
         """Clients that may not connect."""
         self.poison: set[str] = set()
         """Topics on which it closes the session."""
-        self.set_aside: list[bytes] = []
         self._to_s = self._from_s = 0.0
-        self._session = 0
-        """Which session of the node's it is."""
-        self._reopening = False
         self._engine = engine
         self._trace = trace
-        self._life = 0
-        self._unacknowledged: deque[_Injected] = deque()
-        self._questions: list[_Question] = []
 
     # ---- time ----------------------------------------------------------------------------
 
-    def arrives(self, callback: Callable[[], None]) -> None:
-        """What is sent to the broker now is there then, after what was sent before."""
+    def arrival_s(self) -> float:
+        """When what is sent to the broker now is there: after what was sent before."""
         self._to_s = max(self._to_s, self._engine.now_s + self.delay_s)
-        self._engine.call_at(self._to_s, callback)
+        return self._to_s
 
-    def answers(self, callback: Callable[[], None]) -> None:
+    def answer_s(self) -> float:
         """The same for what the broker sends."""
         self._from_s = max(self._from_s, self._engine.now_s + self.delay_s)
-        self._engine.call_at(self._from_s, callback)
+        return self._from_s
 
     @property
     def busy_until_s(self) -> float:
         """When everything under way to it or from it is there."""
         return max(self._to_s, self._from_s)
 
-    # ---- from the fabric -----------------------------------------------------------------
-
-    def inject(
-        self, host: SimHost, message: Message, key: str, done: Callable[[], None] | None
-    ) -> bool:
-        if message.qos == 0:
-            if not self.up:
-                if done is not None:
-                    done()
-                return False
-            life = self._life
-            self.arrives(lambda: self._inject_plain(message) if life == self._life else None)
-            if done is not None:
-                done()
-            return True
-        entry = _Injected(host, message, key, done)
-        self._unacknowledged.append(entry)
-        if self.up and not self._reopening:
-            self._send(entry)
-        return True
-
-    def give_up(self, host: SimHost, key: str, size: int) -> int:
-        """See `Host.give_up_injected`; while it is up everything has been sent."""
-        if self.up:
-            return 0
-        own = [e for e in self._unacknowledged if e.host is host and e.key == key]
-        newest = {each.message.topic: each for each in own if each.message.retain}
-        given_up = []
-        for entry in own:
-            if size > 0 and newest.get(entry.message.topic) is not entry:
-                size -= entry.message.cost + IN_HAND_BYTES
-                given_up.append(entry)
-        gone = set(given_up)
-        self._unacknowledged = deque(e for e in self._unacknowledged if e not in gone)
-        for entry in given_up:
-            if entry.done is not None:
-                entry.done()
-        return len(given_up)
-
-    def _inject_plain(self, message: Message) -> None:
-        if message.topic.decode() in self.poison:
-            self._close_session()
-        else:
-            self._injected(message)
-
-    def _send(self, entry: _Injected) -> None:
-        life, session = self._life, self._session
-
-        def arrives() -> None:
-            if (life, session) != (self._life, self._session) or not self.up:
-                return  # it will be sent again
-            if not entry.host.alive:
-                return
-            if entry.message.topic.decode() in self.poison:
-                self._close_on(entry)
-                return
-            entry.taken = True
-            self._injected(entry.message)
-            self.answers(acknowledged)
-
-        def acknowledged() -> None:
-            if life == self._life and self.up and entry in self._unacknowledged:
-                self._unacknowledged.remove(entry)
-                if entry.done is not None and entry.host.alive:
-                    self._engine.activity()
-                    entry.done()
-
-        self.arrives(arrives)
-
-    def _close_on(self, entry: _Injected) -> None:
-        entry.tries += 1
-        if entry.tries >= TRIES:
-            self._unacknowledged.remove(entry)
-            self.set_aside.append(entry.message.payload)
-            if entry.done is not None:
-                self.answers(lambda: entry.done() if entry.done and entry.host.alive else None)
-        self._close_session()
-
-    def _close_session(self) -> None:
-        """The node's session is closed; it is opened again, and what was not taken sent again."""
-        self._session += 1
-        self._reopening = True
-        session, life = self._session, self._life
-
-        def again() -> None:
-            self._engine.activity()
-            if (session, life) == (self._session, self._life) and self.up:
-                self._reopening = False
-                for entry in self._unacknowledged:
-                    if not entry.taken:
-                        self._send(entry)
-
-        self._engine.activity()
-        self.answers(lambda: None)
-        self._engine.call_at(self._from_s + REOPEN_S, again)
-
-    def _injected(self, message: Message) -> None:
-        self._engine.activity()
-        qos = message.qos
-        frame = to_broker(message, self.level, qos, 1 if qos else 0, self._engine.now_s)
-        publish = decode(frame, self.level)
-        assert isinstance(publish, Publish)
-        self.injected[publish.payload] += 1
-        self.publish(publish)
-
-    def ask_retained(
-        self,
-        host: SimHost,
-        topics: Sequence[bytes],
-        answer: Callable[[Mapping[bytes, bytes | None] | None], None],
-    ) -> None:
-        """Tell a node what is retained on these topics; a broker that is down tells it later."""
-        question = _Question(host, tuple(topics), answer)
-        self._questions.append(question)
-        if self.up:
-            self._tell(question)
-
-    def _tell(self, question: _Question) -> None:
-        life = self._life
-
-        def told() -> None:
-            if life != self._life or question not in self._questions:
-                return
-            self._questions.remove(question)
-            if question.host.alive:
-                self._engine.activity()
-                names = {topic: topic.decode() for topic in question.topics}
-                question.answer(
-                    {
-                        topic: self.retained[name].payload
-                        for topic, name in names.items()
-                        if name in self.retained
-                    }
-                )
-
-        self._engine.call_later(2 * self.delay_s, told)
-
-    def node_gone(self, host: SimHost) -> None:
-        """What a node that is gone had not heard of is nobody's any more."""
-        self._unacknowledged = deque(e for e in self._unacknowledged if e.host is not host)
-        self._questions = [each for each in self._questions if each.host is not host]
-
     # ---- publishing ----------------------------------------------------------------------
-
-    def client_published(self, connection: Attached, publish: Publish) -> bool:
-        """A client's PUBLISH came; False if that ends its connection."""
-        session = self.sessions.get(connection.client_id)
-        if publish.topic in self.poison:
-            self.ended(connection, clean=False)
-            connection.closed_by_broker()
-            return False
-        if publish.qos == 2 and session is not None and publish.packet_id:
-            if publish.packet_id in session.unreleased:
-                return True
-            session.unreleased.add(publish.packet_id)
-        self.publish(publish)
-        return True
-
-    def released(self, connection: Attached, packet_id: int) -> None:
-        """A client's PUBREL came."""
-        if (session := self.sessions.get(connection.client_id)) is not None:
-            session.unreleased.discard(packet_id)
 
     def publish(self, publish: Publish) -> None:
         if self._trace.on:
@@ -345,37 +276,34 @@ class SimBroker:
                 qos = min(publish.qos, max(granted))
                 self._give(session, Publish(publish.topic, publish.payload, qos=qos))
 
-    def _give(self, session: BrokerSession, publish: Publish) -> None:
-        if session.connection is not None:
-            delivery = Delivery(publish, session)
-            session.flight[delivery] = None
-            session.connection.deliver(delivery)
-        elif publish.qos and session.expiry_s:
-            session.queue.append(publish)
+    def send_retained(self, session: KeptSession, asked: tuple[Subscription, ...]) -> None:
+        for publish in list(self.retained.values()):
+            granted = [s.qos for s in asked if matches(s.topic_filter, publish.topic)]
+            if granted:
+                qos = min(publish.qos, max(granted))
+                self._give(session, Publish(publish.topic, publish.payload, qos=qos, retain=True))
 
     @staticmethod
-    def _connection_gone(session: BrokerSession) -> None:
-        """What the client has not got is its first when it is back, in order."""
-        session.connection = None
-        again = []
-        for delivery in session.flight:
-            delivery.void = True
-            if delivery.publish.qos and session.expiry_s:
-                again.append(delivery.publish)
-        session.flight.clear()
-        session.queue.extendleft(reversed(again))
+    def _give(session: KeptSession, publish: Publish) -> None:
+        if session.connection is None:
+            if publish.qos and session.expiry_s:
+                session.queue.append(publish)
+            return
+        if publish.qos:
+            session.packet_id = free_packet_id(session.packet_id, session.flight)
+            publish = replace(publish, packet_id=session.packet_id)
+            session.flight[session.packet_id] = _InFlight(publish)
+        session.connection.send(publish)
 
-    # ---- clients -------------------------------------------------------------------------
+    # ---- sessions ------------------------------------------------------------------------
 
-    def connect(self, connection: Attached, connect: Connect) -> ConnAck:
-        level5 = connect.protocol_level == 5
-        if connect.client_id in self.refuses:
-            return ConnAck(
-                False,
-                ReasonCode.NOT_AUTHORIZED if level5 else ConnectReturnCode.NOT_AUTHORIZED,
-            )
+    def accept(self, end: StreamEnd) -> BrokerConnection | None:
+        return BrokerConnection(self, end) if self.up else None
+
+    def connect(self, connection: BrokerConnection, connect: Connect) -> tuple[KeptSession, bool]:
+        """The session of a client that is accepted, and whether there was one."""
         expiry_s = connect.properties.session_expiry_interval or 0
-        if not level5:
+        if connect.protocol_level != 5:
             expiry_s = 0 if connect.clean_start else FOR_EVER
         session = self.sessions.get(connect.client_id)
         present = False
@@ -383,26 +311,29 @@ class SimBroker:
             self._end_earlier(session, clean_start=connect.clean_start)
             present = not connect.clean_start and self.sessions.get(connect.client_id) is session
         if not present or session is None:
-            session = self.sessions[connect.client_id] = BrokerSession(connect.client_id)
+            session = self.sessions[connect.client_id] = KeptSession(connect.client_id)
         if session.expiry is not None:
             session.expiry.cancel()
             session.expiry = None
         session.expiry_s = expiry_s
         session.connection = connection
         session.will = connect.will
-        return ConnAck(session_present=present, reason_code=ReasonCode.SUCCESS)
+        return session, present
 
-    def connected(self, client_id: str) -> None:
-        """The CONNACK is sent: what waited for the client follows."""
-        session = self.sessions[client_id]
+    def resume(self, session: KeptSession) -> None:
+        """The CONNACK is sent: what was not acknowledged follows, then what waited."""
+        assert session.connection is not None
+        for packet_id, each in session.flight.items():
+            again = PubRel(packet_id) if each.received else replace(each.publish, dup=True)
+            session.connection.send(again)
         waiting, session.queue = session.queue, deque()
         for publish in waiting:
             self._give(session, publish)
 
-    def _end_earlier(self, session: BrokerSession, *, clean_start: bool) -> None:
+    def _end_earlier(self, session: KeptSession, *, clean_start: bool) -> None:
         if (older := session.connection) is not None:
             self._connection_gone(session)
-            older.taken_over()
+            older.close()
             self._will_due(session, delayed=not clean_start)
             if session.expiry_s == 0:
                 self.sessions.pop(session.client_id, None)
@@ -415,11 +346,8 @@ class SimBroker:
         if clean_start:
             self.sessions.pop(session.client_id, None)
 
-    def ended(self, connection: Attached, *, clean: bool) -> None:
-        """A connection is over; `clean` if the client said DISCONNECT."""
-        session = self.sessions.get(connection.client_id)
-        if session is None or session.connection is not connection:
-            return
+    def ended(self, session: KeptSession, *, clean: bool) -> None:
+        """Its connection is over; `clean` if the client said DISCONNECT."""
         self._connection_gone(session)
         if clean:
             session.will = None
@@ -429,21 +357,27 @@ class SimBroker:
             self._expire(session)
         elif session.expiry_s != FOR_EVER:
             session.expiry = self._engine.call_later(
-                session.expiry_s, lambda: self._expire(session)
+                session.expiry_s, partial(self._expire, session)
             )
 
-    def _will_due(self, session: BrokerSession, *, delayed: bool) -> None:
+    @staticmethod
+    def _connection_gone(session: KeptSession) -> None:
+        session.connection = None
+        if not session.expiry_s:
+            session.flight.clear()
+
+    def _will_due(self, session: KeptSession, *, delayed: bool) -> None:
         if session.will is None:
             return
         delay_s = min(session.will.properties.will_delay_interval or 0, session.expiry_s)
         if delayed and delay_s:
             session.will_timer = self._engine.call_later(
-                delay_s, lambda: self._publish_will(session)
+                delay_s, partial(self._publish_will, session)
             )
         else:
             self._publish_will(session)
 
-    def _publish_will(self, session: BrokerSession) -> None:
+    def _publish_will(self, session: KeptSession) -> None:
         will, session.will, session.will_timer = session.will, None, None
         if will is not None and self.up:
             self._engine.activity()
@@ -451,7 +385,7 @@ class SimBroker:
                 Publish(will.topic, will.payload, qos=min(will.qos, 2), retain=will.retain)
             )
 
-    def _expire(self, session: BrokerSession) -> None:
+    def _expire(self, session: KeptSession) -> None:
         if self.sessions.get(session.client_id) is session and session.connection is None:
             self._engine.activity()
             if session.will_timer is not None:
@@ -459,37 +393,10 @@ class SimBroker:
                 self._publish_will(session)
             del self.sessions[session.client_id]
 
-    def subscribe(self, client_id: str, asked: tuple[Subscription, ...]) -> tuple[ReasonCode, ...]:
-        session = self.sessions[client_id]
-        for subscription in asked:
-            session.filters[subscription.topic_filter] = subscription
-        return tuple(ReasonCode(subscription.qos) for subscription in asked)
-
-    def send_retained(self, client_id: str, asked: tuple[Subscription, ...]) -> None:
-        session = self.sessions.get(client_id)
-        if session is None:
-            return
-        for publish in list(self.retained.values()):
-            granted = [s.qos for s in asked if matches(s.topic_filter, publish.topic)]
-            if granted:
-                qos = min(publish.qos, max(granted))
-                self._give(session, Publish(publish.topic, publish.payload, qos=qos, retain=True))
-
-    def unsubscribe(self, client_id: str, filters: tuple[str, ...]) -> tuple[ReasonCode, ...]:
-        session = self.sessions[client_id]
-        return tuple(
-            ReasonCode.NO_SUBSCRIPTION_EXISTED
-            if session.filters.pop(each, None) is None
-            else ReasonCode.SUCCESS
-            for each in filters
-        )
-
     # ---- life ----------------------------------------------------------------------------
 
     def crash(self) -> None:
-        self.up = self._reopening = False
-        self._life += 1
-        attached = [s.connection for s in self.sessions.values() if s.connection is not None]
+        self.up = False
         for session in list(self.sessions.values()):
             self._connection_gone(session)
             session.will = None
@@ -504,8 +411,9 @@ class SimBroker:
         if not self.persistent:
             self.sessions.clear()
             self.retained.clear()
-        for connection in attached:
-            connection.broker_lost()
+        connections, self.connections = list(self.connections), {}
+        for connection in connections:
+            connection.kill()
 
     def restart(self) -> None:
         self.up = True
@@ -514,8 +422,3 @@ class SimBroker:
                 session.expiry = self._engine.call_later(
                     session.expiry_s, partial(self._expire, session)
                 )
-        for entry in self._unacknowledged:
-            entry.taken = False
-            self._send(entry)
-        for question in self._questions:
-            self._tell(question)

@@ -1,25 +1,48 @@
 """Virtual clients, connected to a node and through it to its broker.
 
-A client that loses its connection comes back by itself every `reconnect_s`, and subscribes again to
-all it wants, as most client libraries do; one that `vanish`es stays away until told to `connect`.
-Where its session goes on, it sends again what was not acknowledged at QoS 2, with DUP set, and
-releases what was ([MQTT-4.4.0-1]).
+They speak MQTT in bytes.  A client that loses its connection comes back by itself every
+`reconnect_s`, and subscribes again to all it wants, as most client libraries do; one that
+`vanish`es stays away until told to `connect`.  Where its session goes on, it sends again what was
+not acknowledged at QoS 2, with DUP set, and releases what was ([MQTT-4.4.0-1]).  What its broker
+sends again at QoS 1, with DUP set, it takes once: what it got twice came twice from the fabric.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription, Unsubscribe, Will
+from isthmus.exchange.session import Wire
+from isthmus.exchange.traffic.message import from_publish
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.mqtt.packet_ids import free_packet_id
+from isthmus.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
-from isthmus.sim.client_connection import ClientConnection
+from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 
 if TYPE_CHECKING:
     from isthmus.sim.node import SimNode
 
-__all__ = ["Received", "SimClient"]
+__all__ = ["ClientConnection", "Received", "SimClient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +54,49 @@ class Received:
     payload: bytes
     qos: int
     retain: bool
+
+
+class ClientConnection:
+    """A client's end of a connection with its node."""
+
+    def __init__(self, client: SimClient, connect: Connect) -> None:
+        self.accepted = False
+        self._client = client
+        self._level = connect.protocol_level
+        self._wire: Wire | None = None
+        self._unsent = encode(connect, self._level)
+        self._ending = False
+        self._buffer = FrameBuffer()
+        client.node.open_client(self, client.delay_s)
+
+    def send(self, packet: Packet) -> None:
+        frame = encode(packet, self._level)
+        if self._wire is None:
+            self._unsent += frame
+        else:
+            self._wire.write(frame)
+
+    def close(self) -> None:
+        """Without a word."""
+        self._ending = True
+        if self._wire is not None:
+            self._wire.close()
+
+    def connection_made(self, wire: Wire) -> None:
+        self._wire = wire
+        wire.write(self._unsent)
+        if self._ending:
+            wire.close()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer.push(data)
+        offsets = scan(data)
+        for start, stop in pairwise(offsets):
+            self._client.packet(self, decode(data[start:stop], self._level))
+        self._buffer.keep(data[offsets[-1] :])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.lost(self)
 
 
 class SimClient:
@@ -72,10 +138,16 @@ class SimClient:
         self.packet_ids = packet_ids
         """How many packet identifiers it uses; few, so that they come round."""
         self._packet_id = 0
+        self._asked: dict[int, tuple[str, ...]] = {}
+        """What SUBSCRIBEs that are not answered have asked for."""
+        self._unacknowledged: dict[int, bytes] = {}
+        """Payloads at QoS 1, without a PUBACK."""
         self._unreceived: dict[int, Publish] = {}
         """At QoS 2, without a PUBREC."""
         self._unreleased: dict[int, None] = {}
         """With one, and without a PUBCOMP."""
+        self._incoming: dict[int, Publish] = {}
+        """What came last with an identifier; at QoS 2 until its PUBREL."""
 
     @property
     def connected(self) -> bool:
@@ -112,7 +184,7 @@ class SimClient:
         if self.connection is not None:
             for packet in packets:
                 packet_id = self._new_packet_id() if packet.qos else 0
-                self.connection.publish(replace(packet, packet_id=packet_id))
+                self.connection.send(replace(packet, packet_id=packet_id))
 
     def take_over(self) -> None:
         """Connect once more while the old connection stands."""
@@ -127,14 +199,16 @@ class SimClient:
 
     def _subscribe(self, connection: ClientConnection, topic_filters: tuple[str, ...]) -> None:
         asked = tuple(Subscription(each, qos=self.wanted[each]) for each in topic_filters)
-        connection.subscribe(Subscribe(self._new_packet_id(), asked))
+        packet_id = self._new_packet_id()
+        self._asked[packet_id] = topic_filters
+        connection.send(Subscribe(packet_id, asked))
 
     def unsubscribe(self, *topic_filters: str) -> None:
         for each in topic_filters:
             self.wanted.pop(each, None)
             self.granted.pop(each, None)
         if self.connected and self.connection is not None:
-            self.connection.unsubscribe(Unsubscribe(self._new_packet_id(), topic_filters))
+            self.connection.send(Unsubscribe(self._new_packet_id(), topic_filters))
 
     def publish(
         self,
@@ -163,68 +237,112 @@ class SimClient:
         )
         if qos == 2:
             self._unreceived[packet.packet_id] = packet
-        self.connection.publish(packet)
+        elif qos == 1:
+            self._unacknowledged[packet.packet_id] = payload
+        self.node.fabric.note_publish(self.node, packet)
+        self.connection.send(packet)
         return True
+
+    def flood(self, packet: Publish, count: int) -> None:
+        """The same message many times over, to the fabric alone: cheap, for what grows."""
+
+        def arrives() -> None:
+            host = self.node.host
+            topic = packet.topic.encode()
+            if host is None or not host.exchange.client_routes[topic].neighbors:
+                return
+            frame = encode(packet, self.level)
+            for _ in range(count):
+                message = from_publish(frame, self.level, topic, self.node.node_id, host.now())
+                host.exchange.client_publish(message, lambda: lambda: None)
+
+        if self.connected:
+            self.node.engine.call_later(self.delay_s, arrives)
 
     def disconnect(self) -> None:
         """Say goodbye, and stay away."""
         self.present = False
         if self.connection is not None:
-            self.connection.disconnect()
-            self.connection = None
+            self.connection.send(Disconnect())
+            self._hang_up()
 
     def vanish(self) -> None:
         """The connection breaks, and the client stays away."""
         self.present = False
         if self.connection is not None:
-            self.connection.cut()
-            self.connection = None
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        assert self.connection is not None
+        self.connection.close()
+        self.connection = None
 
     # ---- what happens to it --------------------------------------------------------------
 
     def _new_packet_id(self) -> int:
-        self._packet_id = self._packet_id % self.packet_ids + 1
-        while self._packet_id in self._unreceived or self._packet_id in self._unreleased:
-            self._packet_id = self._packet_id % self.packet_ids + 1
+        used = self._unreceived.keys() | self._unacknowledged.keys() | self._asked.keys()
+        self._packet_id = free_packet_id(self._packet_id, self._unreleased, used, self.packet_ids)
         return self._packet_id
 
-    def take(self, publish: Publish) -> None:
+    def packet(self, connection: ClientConnection, packet: Packet) -> None:
+        if connection is not self.connection:
+            return  # it reads no more from there
+        match packet:
+            case Publish():
+                self._take(connection, packet)
+            case PubRel(packet_id=packet_id):
+                self._incoming.pop(packet_id, None)
+                connection.send(PubComp(packet_id))
+            case PubAck(packet_id=packet_id) if packet_id in self._unacknowledged:
+                self.acknowledged.append(self._unacknowledged.pop(packet_id))
+            case PubRec(packet_id=packet_id) if packet_id in self._unreceived:
+                self.acknowledged.append(self._unreceived.pop(packet_id).payload)
+                self._unreleased[packet_id] = None
+                connection.send(PubRel(packet_id))
+            case PubComp(packet_id=packet_id):
+                self._unreleased.pop(packet_id, None)
+            case SubAck(packet_id=packet_id):
+                for each in self._asked.pop(packet_id, ()):
+                    if each in self.wanted:
+                        self.granted.setdefault(each, self.node.engine.now_s)
+            case ConnAck(reason_code=code, session_present=present):
+                if code == 0:
+                    self._accepted(connection, session_present=present)
+                elif code in (ReasonCode.NOT_AUTHORIZED, ConnectReturnCode.NOT_AUTHORIZED):
+                    self.was_refused, self.present = True, False
+
+    def _take(self, connection: ClientConnection, publish: Publish) -> None:
+        packet_id = publish.packet_id
+        if publish.qos == 2:
+            connection.send(PubRec(packet_id))
+            if packet_id in self._incoming:
+                return
+        elif publish.qos == 1:
+            connection.send(PubAck(packet_id))
+            last = self._incoming.get(packet_id)
+            if publish.dup and last is not None and last.payload == publish.payload:
+                return
+        if publish.qos:
+            self._incoming[packet_id] = publish
         now_s = self.node.engine.now_s
         self.received.append(
             Received(now_s, publish.topic, publish.payload, publish.qos, publish.retain)
         )
 
-    def received_by_broker(self, connection: ClientConnection, packet: Publish) -> None:
-        """PUBACK or PUBREC came."""
-        if packet.qos == 1:
-            self.acknowledged.append(packet.payload)
-        elif connection is not self.connection:
-            return  # it reads no more from there
-        elif self._unreceived.pop(packet.packet_id, None) is not None:
-            self.acknowledged.append(packet.payload)
-            self._unreleased[packet.packet_id] = None
-            connection.release(packet.packet_id)
-
-    def completed(self, packet_id: int) -> None:
-        """PUBCOMP came."""
-        self._unreleased.pop(packet_id, None)
-
-    def accepted(self, connection: ClientConnection, *, session_present: bool) -> None:
-        if connection is not self.connection:
-            return
-        if self.wanted:
-            self._subscribe(connection, tuple(self.wanted))
+    def _accepted(self, connection: ClientConnection, *, session_present: bool) -> None:
+        connection.accepted = True
+        self._asked.clear()
+        self._unacknowledged.clear()
         if not session_present:
             self._unreceived.clear()
             self._unreleased.clear()
+            self._incoming.clear()
+        if self.wanted:
+            self._subscribe(connection, tuple(self.wanted))
         for packet in list(self._unreceived.values()):
-            connection.publish(replace(packet, dup=True))
+            connection.send(replace(packet, dup=True))
         for packet_id in list(self._unreleased):
-            connection.release(packet_id)
-
-    def refused(self, connection: ClientConnection) -> None:
-        if connection is self.connection:
-            self.was_refused, self.present = True, False
+            connection.send(PubRel(packet_id))
 
     def lost(self, connection: ClientConnection) -> None:
         if connection is self.connection:

@@ -23,6 +23,7 @@ from typing import Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
+from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUSE_S
 from isthmus.exchange.link.links import LONGEST_PAUSE_S, LinkSettings
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S, LET_GO_S
@@ -54,12 +55,13 @@ class SimFabric:
         wire: Wire | None = None,
         trace: bool = False,
         settle_s: float | None = None,
-        published: Callable[[SimNode, Publish], None] | None = None,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking."""
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
         self.network = Network(self.engine, self.trace, wire or Wire())
+        self.streams = self.engine.random_for("streams")
+        """Where what clients, nodes and brokers say to each other is cut."""
         self.factory: AlgorithmFactory = (
             load(algorithm) if isinstance(algorithm, str) else algorithm
         )
@@ -68,7 +70,6 @@ class SimFabric:
         self.link_settings = link or LinkSettings()
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
-        self._published = published
 
     @property
     def seed(self) -> int:
@@ -180,8 +181,6 @@ class SimFabric:
     def crash_broker(self, node: SimNode) -> None:
         self._note("broker crash", node)
         node.broker.crash()
-        if node.host is not None:
-            node.host.exchange.retention.broker.session_lost()
         self.engine.activity()
 
     def restart_broker(self, node: SimNode) -> None:
@@ -239,6 +238,8 @@ class SimFabric:
             self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             if not self._all_up():
                 self.engine.run_until_quiet(noticed_s + 4 * delay_s, limit_s)
+            if not self._own_sessions_stand():
+                self.engine.run_until_quiet(LONGEST_OWN_PAUSE_S + 1.0 + 4 * delay_s, limit_s)
             if self._recovering():
                 self.run(max(RECOVERY_S, settings.hold_s))
                 self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
@@ -247,6 +248,14 @@ class SimFabric:
                 self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             return
         self.engine.run_until_quiet(quiet_s, limit_s)
+
+    def _own_sessions_stand(self) -> bool:
+        """Whether no node waits to be connected with its broker, which runs."""
+        return all(
+            node.host.own.standing == len(node.host.own.injectors)
+            for node in self.nodes.values()
+            if node.host is not None and node.broker.up
+        )
 
     def _recovering(self) -> bool:
         """Whether a node still waits for neighbors of its last life."""
@@ -294,7 +303,7 @@ class SimFabric:
     def reset_counts(self) -> None:
         self.network.counts.clear()
 
-    def published(self, node: SimNode, packet: Publish) -> None:
+    def note_publish(self, node: SimNode, packet: Publish) -> None:
         if self.trace.on:
             self.trace.note(
                 node.name,
@@ -304,8 +313,6 @@ class SimFabric:
                 qos=packet.qos,
                 retain=packet.retain,
             )
-        if self._published is not None:
-            self._published(node, packet)
 
     def active_links(self) -> dict[str, set[str]]:
         """For each running node, the neighbors that its algorithm has a session with."""

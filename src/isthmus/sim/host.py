@@ -7,22 +7,37 @@ answered; the next life is another `SimHost` with the same disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
+from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
+from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.counters import Counters
+from isthmus.exchange.client.limits import ClientLimits
+from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
 from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.turns import SLICE_S, Turns
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.disk import Disk
 from isthmus.sim.engine import Engine
 from isthmus.sim.network import Network
+from isthmus.sim.stream import StreamEnd, open_stream
 from isthmus.sim.trace import Trace
 
 __all__ = ["SimHost"]
 
 EPOCH_MS = 1_700_000_000_000
 """Where the virtual wall clock begins."""
+
+BROKER_CONNECT_S = 0.001
+"""A connection with the broker is made by its machine, however slow the broker is."""
+LONG_SLICE = 0.01
+"""How often a look at the clock finds that more than a slice has passed."""
+LIMITS = ClientLimits(connect_timeout_s=60.0, broker_timeout_s=60.0)
+"""Brokers here are slow at times, and clients are never silent."""
 
 
 class SimRewrite:
@@ -44,18 +59,25 @@ class SimRewrite:
 
 
 class SimHost:
-    """`isthmus.exchange.host.Host` and `isthmus.sim.network.Endpoint` for one life of a node."""
+    """One life of a node, as the exchange, its sessions and the network see it.
+
+    `isthmus.exchange.host.Host`, `isthmus.exchange.session.SessionHost` and
+    `isthmus.sim.network.Endpoint`.
+    """
 
     exchange: Exchange
+    relay: Relay
 
     def __init__(
         self,
         name: str,
+        node_id: str,
         life: int,
         *,
         engine: Engine,
         network: Network,
         broker: SimBroker,
+        streams: random.Random,
         trace: Trace,
         disk: Disk | None,
         clock_ahead_ms: Callable[[], int],
@@ -71,6 +93,42 @@ class SimHost:
         self._disk = disk
         self._clock_ahead_ms = clock_ahead_ms
         self._woken = False
+        self._node_id = node_id
+        self._streams = streams
+        self._ends: dict[StreamEnd, None] = {}
+        """Its ends of the streams with clients and broker."""
+        self._clock_random = engine.random_for(f"{name}/{life}/clock")
+        self._worked_s = 0.0
+        self.own = own = OwnSessions(
+            self,
+            node_id,
+            exchange=lambda: self.exchange,
+            login=lambda: (None, None),
+            linger_s=1.0,
+            set_aside=self._set_aside,
+        )
+        self.inject, self.inject_plain = own.inject, own.inject_plain
+        self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
+        self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+
+    def join(self, exchange: Exchange) -> None:
+        """The exchange of this life, and the clients' way to it."""
+        self.exchange = exchange
+        self.relay = Relay(
+            self,
+            exchange,
+            LIMITS,
+            counters=Counters(),
+            pacer=Unpaced(),
+            turns=Turns(self),
+            own_client_ids=own_client_id(self._node_id, ""),
+        )
+
+    def end(self) -> None:
+        """The life is over; whoever was connected is told so by the machine."""
+        self.alive = False
+        for end in self._ends:
+            end.kill()
 
     # ---- clock, timers -------------------------------------------------------------------
 
@@ -85,6 +143,15 @@ class SimHost:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable:
         return self._engine.call_later(delay_s, lambda: callback() if self.alive else None)
+
+    def call_soon(self, callback: Callable[[], None]) -> Cancellable:
+        return self.call_later(0.0, callback)
+
+    def clock(self) -> float:
+        """Work takes no time here, but for a slice now and then."""
+        if self._clock_random.random() < LONG_SLICE:
+            self._worked_s += 2 * SLICE_S
+        return self._engine.now_s + self._worked_s
 
     def wake(self) -> None:
         if not self._woken:
@@ -112,27 +179,36 @@ class SimHost:
     def lost(self, connection: Connection, cause: str) -> None:
         self.exchange.links.lost(connection, cause)
 
-    # ---- the broker, storage, the log ----------------------------------------------------
+    # ---- clients and the broker ----------------------------------------------------------
 
-    def neighbor_joined(self, key: str) -> None:
-        """The broker's side has no session of its own to open here."""
+    def accept_client(self, end: StreamEnd) -> Session:
+        self._ends[end] = None
+        return ClientSession(self.relay, "mqtt")
 
-    def neighbor_left(self, key: str) -> None:
-        """Nor to close."""
+    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
+        broker, engine = self._broker, self._engine
+        here = StreamEnd(engine, self._streams, broker.arrival_s, "broker")
 
-    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
-        return self._broker.inject(self, message, key, done)
+        def opened(end: StreamEnd) -> None:
+            if self.alive:
+                self._ends[end] = None
+                end.attach(session)
+            else:
+                end.kill()
 
-    def give_up_injected(self, key: str, size: int) -> int:
-        return self._broker.give_up(self, key, size)
+        open_stream(
+            engine,
+            (here, StreamEnd(engine, self._streams, broker.answer_s, self.name)),
+            BROKER_CONNECT_S,
+            accept=broker.accept,
+            opened=opened,
+            refused=lambda: failed("connection refused") if self.alive else None,
+        )
 
-    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
-        return self.inject(Message(topic, payload), key, None)
+    def _set_aside(self, message: Message, key: str, cause: str) -> None:
+        self._trace.note(self.name, "set aside", topic=message.topic, neighbor=key, cause=cause)
 
-    def ask_retained(
-        self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
-    ) -> None:
-        self._broker.ask_retained(self, topics, answer)
+    # ---- storage, the log ----------------------------------------------------------------
 
     @property
     def keeps_state(self) -> bool:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
-from isthmus.sim.client import SimClient
-from isthmus.sim.client_connection import ClientConnection
+from isthmus.sim.client import ClientConnection, SimClient
 from isthmus.sim.disk import Disk
 from isthmus.sim.host import SimHost
+from isthmus.sim.stream import StreamEnd, open_stream
 
 if TYPE_CHECKING:
     from isthmus.sim.fabric import SimFabric
@@ -47,7 +46,6 @@ class SimNode:
         self.peers: dict[str, tuple[int | None, int | None]] = {}
         """What its configuration says: addresses, with lanes and QoS."""
         self.host: SimHost | None = None
-        self.attached: dict[ClientConnection, None] = {}
         self.clients: dict[str, SimClient] = {}
         self.ended_s: list[float] = []
         """When its lives ended."""
@@ -84,10 +82,12 @@ class SimNode:
         self._lives += 1
         host = SimHost(
             self.name,
+            self.node_id,
             self._lives,
             engine=fabric.engine,
             network=fabric.network,
             broker=self.broker,
+            streams=fabric.streams,
             trace=fabric.trace,
             disk=self.disk if self.state_dir else None,
             clock_ahead_ms=lambda: self.clock_ahead_ms,
@@ -96,7 +96,7 @@ class SimNode:
             self.node_id, fabric.algorithm_name, fabric.options, fabric.link_settings
         )
         self.host = host
-        host.exchange = Exchange(host, settings, fabric.factory)
+        host.join(Exchange(host, settings, fabric.factory))
         fabric.trace.note(self.name, "start", life=self._lives)
         fabric.network.off.discard(self.name)
         fabric.network.listen(host)
@@ -112,6 +112,7 @@ class SimNode:
         host = self.host
         host.exchange.stop()
         host.exchange.flush()
+        host.own.close()
         self._end(host, silent=False)
 
     def crash(self, *, silent: bool = False, torn: bool = False) -> None:
@@ -146,15 +147,11 @@ class SimNode:
         return self._given_up + now
 
     def _end(self, host: SimHost, *, silent: bool) -> None:
-        host.alive = False
+        host.end()
         self._given_up += host.exchange.counters["given_up"]
         self.ended_s.append(self.engine.now_s)
         self.host = None
-        self.broker.node_gone(host)
         self.fabric.network.endpoint_gone(host, silent=silent)
-        attached, self.attached = list(self.attached), {}
-        for connection in attached:
-            connection.node_lost()
         self.engine.activity()
 
     def client(self, client_id: str, *, connect: bool = True, **options: Any) -> SimClient:
@@ -165,8 +162,23 @@ class SimNode:
             client.connect()
         return client
 
-    def published(self, packet: Publish) -> None:
-        self.fabric.published(self, packet)
+    def open_client(self, connection: ClientConnection, delay_s: float) -> None:
+        """A client dials."""
+        engine = self.engine
+
+        def arrival_s() -> float:
+            return engine.now_s + delay_s
+
+        rng = self.fabric.streams
+        here = StreamEnd(engine, rng, arrival_s, self.name)
+        open_stream(
+            engine,
+            (here, StreamEnd(engine, rng, arrival_s, "client")),
+            delay_s,
+            accept=lambda end: None if self.host is None else self.host.accept_client(end),
+            opened=lambda end: end.attach(connection),
+            refused=lambda: connection.connection_lost(None),
+        )
 
     def status(self) -> Mapping[str, object]:
         return self.exchange.status()

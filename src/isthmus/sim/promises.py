@@ -347,6 +347,8 @@ class Promises:
                     continue  # what is stamped anew is news
                 if message is not None and self._held_up(message):
                     continue
+                if message is not None and message.qos and client.node.broker.poison:
+                    continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
                 excused = last_end_s > NEVER_S and (

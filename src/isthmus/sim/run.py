@@ -9,7 +9,8 @@ After the last action everything is healed and left to rest.  Then
 4.  a message from any node on any topic reaches every matching client exactly once, nobody else;
 5.  so does the will of a client that vanishes;
 6.  no message was delivered twice: at QoS 0 unless a partition held it up while the tree of a ring
-    changed, at QoS 1 and 2 unless the subscriber's node or a broker ended after it was published;
+    changed, at QoS 1 and 2 unless the subscriber's node or a broker ended after it was published,
+    or its broker closes sessions;
 7.  `outages` and `kills`: every message at QoS 1 and 2 reached every matching client, and one
     publisher's messages on one topic in order;
 8.  after all clients have left, nothing of their interest is left.
@@ -265,11 +266,8 @@ class _Run:
                 raise ValueError(f"no such action: {kind}")
 
     def _flood(self, client: SimClient, topic: str, qos: int, count: int) -> None:
-        if client.connected and client.connection is not None:
-            properties = Properties(message_expiry_interval=1)
-            client.connection.flood(
-                Publish(topic, b"flood", qos=qos, packet_id=1, properties=properties), count
-            )
+        properties = Properties(message_expiry_interval=1)
+        client.flood(Publish(topic, b"flood", qos=qos, packet_id=1, properties=properties), count)
 
     def _twin(self, name: str, original: SimNode, how: str, via: list[SimNode]) -> None:
         fabric = self.fabric

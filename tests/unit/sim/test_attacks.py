@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from isthmus.cooperation import kept_records
+from isthmus.exchange.broker import injection
+from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.input import Waits
 from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import LinkRefused
@@ -21,8 +24,6 @@ from isthmus.exchange.traffic.recovery import Recovery
 from isthmus.exchange.traffic.seen import SeenMessages, Verdict
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.packets import ConnAck, Connect
-from isthmus.sim import broker
-from isthmus.sim.client_connection import ClientConnection
 from isthmus.sim.disk import Disk
 from isthmus.sim.generating import generate
 from isthmus.sim.schedule import ATTACKS
@@ -93,15 +94,16 @@ def forgets_sessions(
     return Unreleased()
 
 
-connect_arrives = ClientConnection._connect_arrives
-
-
-def admits_at_once(self: ClientConnection, connect: Connect) -> None:
+def admits_at_once(self: ClientSession, data: bytes) -> None:
     """The exchange hears of a client before its broker has accepted it."""
-    connect_arrives(self, connect)
-    if self._host is not None and self._pair is None:
-        self._pair = self._host.exchange.client_opened(self.client_id)
-        self._admitted = True
+    first_packet(self, data)
+    if self.waits is Waits.CONNACK and self.connected is not None:
+        self.handle = self.relay.exchange.client_opened(self.connected.client_id)
+        self.waits = Waits.NOTHING
+        self.go_on(self.relay.turns.slice_ends_s())
+
+
+first_packet = ClientSession._first_packet
 
 
 read = kept_records.read
@@ -125,9 +127,9 @@ def needs_whole_files(data: bytes) -> kept_records.Kept:
         ("renamed", (Links, "let_go"), strikes_off, "reaches|alone|still hold|KeyError"),
         ("duplicates", (Links, "_refused"), panics, "reaches|never|alone|quiet"),
         ("clocks", (RetainedStore, "_next_version"), by_wall_clock, "retained messages of"),
-        ("brokers", (broker, "TRIES"), 10**9, "quiet|never reached|acknowledge"),
+        ("brokers", (injection, "TRIES"), 10**9, "quiet|never reached|acknowledge"),
         ("clients", (UnreleasedOfSessions, "connected"), forgets_sessions, "times"),
-        ("clients", (ClientConnection, "_connect_arrives"), admits_at_once, "may not connect"),
+        ("clients", (ClientSession, "_first_packet"), admits_at_once, "may not connect|retained"),
         ("torn", (kept_records, "read"), needs_whole_files, "damaged"),
     ],
 )

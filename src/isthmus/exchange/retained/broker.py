@@ -197,7 +197,8 @@ class BrokerCopies:
 
     def _acknowledged(self, topic: bytes, version: Version, key: str) -> None:
         self._forget_in_flight(topic, key)
-        if not (topic in self._doubtful or topic in self._to_ask or topic in self._asked):
+        # An answer that comes after this is of the time before it.
+        if not (topic in self._doubtful or topic in self._to_ask):
             self._store.settle(topic, version)
             if topic in self._store.owed and topic not in self._in_flight:
                 self._to_give[topic] = None  # a newer one came by a comparison meanwhile
@@ -257,7 +258,7 @@ class BrokerCopies:
                 self._timers.set_timer(max(0.0, due_s - now_s), "doubt")
                 break
             left -= 1
-            if topic in self._in_flight:
+            if topic in self._in_flight or topic in self._asked:
                 self._doubtful[topic] = now_s + DOUBT_S
                 self._doubtful.move_to_end(topic)
                 continue
@@ -313,7 +314,11 @@ class BrokerCopies:
         for topic in topics:
             self._asked.discard(topic)
             retained = self._store.get(topic, now_ms)
-            if topic not in self._store.owed or topic in self._in_flight:
+            if (
+                topic not in self._store.owed
+                or topic in self._in_flight
+                or topic in self._doubtful  # it is asked for again
+            ):
                 continue
             if retained is None or (
                 found is not None and found.get(topic, b"") == retained.payload

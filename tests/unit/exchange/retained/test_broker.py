@@ -1,0 +1,148 @@
+"""What the node gave its broker lately, and what it asks for when a session is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from isthmus.exchange.host import Host
+from isthmus.exchange.retained import broker as retained_broker
+from isthmus.exchange.retained.broker import DOUBT_S, SLICE, BrokerCopies, _Lately
+from isthmus.exchange.retained.store import RetainedStore
+from isthmus.exchange.retained.values import Retained
+from isthmus.exchange.traffic.message import Message
+from isthmus.sim.engine import Engine, Timer
+
+Answer = Callable[[Mapping[bytes, bytes | None] | None], None]
+
+
+def test_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained_broker, "MAX_LATELY", 10)
+    lately = _Lately()
+    for number in range(23):
+        lately.note(b"%d" % number, float(number))
+    lately.note(b"21", 30.0)
+    assert [number for number in range(23) if lately.is_noted(b"%d" % number, 0.0)] == [
+        *range(15, 23)
+    ]
+    assert lately.is_noted(b"21", 30.0)
+    assert not lately.is_noted(b"22", 30.0)
+    assert set(lately.since(20.0)) == {b"20", b"21", b"22"}
+
+
+def test_a_lost_session_is_dealt_with_in_slices() -> None:
+    """A neighbor brought very many at QoS 0, and the broker ends the session."""
+    waiting: list[Callable[[], None]] = []
+
+    def call_later(_delay_s: float, callback: Callable[[], None]) -> SimpleNamespace:
+        waiting.append(callback)
+        return SimpleNamespace(cancel=lambda: None)
+
+    def inject(_message: Message, _key: str, done: Callable[[], None]) -> bool:
+        done()
+        return True
+
+    host = SimpleNamespace(
+        now=lambda: 1.0,
+        wall_ms=lambda: 1_000,
+        call_later=call_later,
+        inject=inject,
+        ask_retained=lambda *_: None,
+    )
+    store = RetainedStore("here")
+    copies = BrokerCopies(cast(Host, host), store, "here", Counter())
+    topics = [b"t/%d" % number for number in range(3 * SLICE)]
+    for topic in topics:
+        retained = store.record_local(
+            topic, b"v", properties=b"", qos=0, expiry_s=None, now_ms=1_000
+        )
+        message = Message(topic, b"v", retain=True, version=str(retained.version))
+        copies.deliver(message, "neighbor", None)
+    assert len(copies) == 0
+    copies.session_lost("neighbor")
+    assert len(copies) == SLICE
+    while len(copies) < len(topics):
+        before = len(copies)
+        waiting.pop(0)()
+        assert len(copies) <= before + SLICE
+    assert set(store.owed) == set(topics)
+
+
+class Desk:
+    """A host whose broker answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(0)
+        self.injected: list[tuple[Message, Callable[[], None]]] = []
+        self.asked: list[tuple[Sequence[bytes], Answer]] = []
+        self.store = RetainedStore("here")
+        self.copies = BrokerCopies(cast(Host, self), self.store, "here", Counter())
+
+    def now(self) -> float:
+        return self.engine.now_s
+
+    def wall_ms(self) -> int:
+        return 1_000 + int(self.engine.now_s * 1000)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return self.engine.call_later(delay_s, callback)
+
+    def inject(self, message: Message, _key: str, done: Callable[[], None]) -> bool:
+        self.injected.append((message, done))
+        return True
+
+    def ask_retained(self, topics: Sequence[bytes], answer: Answer) -> None:
+        self.asked.append((topics, answer))
+
+    def store_takes(self, payload: bytes) -> Retained:
+        return self.store.record_local(
+            b"t", payload, properties=b"", qos=1, expiry_s=None, now_ms=self.wall_ms()
+        )
+
+    def comes_live(self, payload: bytes, key: str = "n") -> None:
+        version = self.store_takes(payload).version
+        message = Message(b"t", payload, qos=1, retain=True, version=str(version))
+        self.copies.deliver(message, key, None)
+
+    def run(self, seconds: float = 0.0) -> None:
+        self.engine.run_until(self.engine.now_s + seconds)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """The broker is being asked what it has on a topic."""
+    desk = Desk()
+    desk.copies.owe(desk.store_takes(b"old"), ask=True)
+    desk.run()
+    assert [topics for topics, _ in desk.asked] == [[b"t"]]
+    return desk
+
+
+def test_what_comes_live_while_the_broker_is_asked_is_given_once(desk: Desk) -> None:
+    """The answer is of the time before it."""
+    desk.comes_live(b"new")
+    ((_, acknowledged),) = desk.injected
+    acknowledged()
+    desk.asked[0][1]({})
+    desk.run(10.0)
+    assert [message.payload for message, _ in desk.injected] == [b"new"]
+    assert len(desk.copies) == 0
+
+
+def test_a_doubt_that_is_due_while_the_broker_is_asked_is_asked_after_it(desk: Desk) -> None:
+    """The answer under way does not know how two publishers at once have ended."""
+    desk.comes_live(b"one", "n")
+    desk.comes_live(b"two", "m")
+    for _, acknowledged in desk.injected:
+        acknowledged()
+    desk.run(2 * DOUBT_S)
+    desk.asked[0][1]({b"t": b"two"})
+    desk.run(2 * DOUBT_S)
+    assert [topics for topics, _ in desk.asked] == [[b"t"]] * 2
+    desk.asked[1][1]({b"t": b"one"})
+    desk.run()
+    assert [message.payload for message, _ in desk.injected] == [b"one", b"two", b"two"]
