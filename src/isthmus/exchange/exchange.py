@@ -152,14 +152,13 @@ class Exchange:
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbors; every local client is about to go: wills are due."""
-        self.traffic.stopping = True
+        self.traffic.in_hand.stopping = True
         self.clients.stop()
 
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbors, or on their way to the local broker."""
         at_neighbors = sum(link.unacked() for link in self.links)
-        in_hand = self.traffic.in_hand + self.traffic.only_here
-        return at_neighbors + in_hand + self.recovery.only_here()
+        return at_neighbors + len(self.traffic.in_hand) + self.recovery.only_here()
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbors."""
@@ -378,7 +377,7 @@ class Exchange:
         """A packet came on a lane of an established link; how long to rest from it, if at all."""
         head = frame[0]
         if head & 0xF0 == PUBLISH:
-            if self.traffic.stopping:
+            if self.traffic.in_hand.stopping:
                 return None  # not acknowledged, so the neighbor keeps it
             if found := self.traffic.plain.find(link.info, frame):
                 self.traffic.plain_arrived(found, link.info.peer)
@@ -475,6 +474,7 @@ class Exchange:
                 {"address": peer.address, "neighbor": peer.info.peer, "problem": peer.problem}
                 for peer in self.links.peers.values()
             ],
+            "in_hand": self.traffic.in_hand.status(),
             "topology": {**self.guard.status(), "neighbors": self._up()},
             "retained": self.retention.store.status(),
             "wills": self.clients.wills.status(),

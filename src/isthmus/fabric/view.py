@@ -101,7 +101,7 @@ def fabric_tables(status: Mapping[str, Any], console: Console) -> None:
     facts.add_column(style="cyan", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, value in _facts(fabric):
-        facts.add_row(name, Text(printable(value)))
+        facts.add_row(Text(printable(name)), Text(printable(value)))
     console.print(facts)
     paths = fabric.get("topology", {}).get("paths", {})
     if paths:
@@ -120,6 +120,13 @@ def _facts(fabric: Mapping[str, Any]) -> list[tuple[str, object]]:
     facts.append(
         ("wills", f"{wills.get('armed', 0):,} armed, {wills.get('waiting', 0):,} in their delay")
     )
+    in_hand = fabric.get("in_hand", {})
+    total, alone = in_hand.get("messages", 0), in_hand.get("only_here", 0)
+    facts.append(("in hand", f"{total:,} messages of neighbors, {alone:,} of them only here"))
+    facts += [
+        (f"{row['neighbor']} waits for {row['waits_for']}", f"{row['messages']:,} messages")
+        for row in in_hand.get("waiting", [])
+    ]
     facts += [
         (name.replace("_", " "), f"{count:,}")
         for name, count in sorted(fabric.get("counters", {}).items())

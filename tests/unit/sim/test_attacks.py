@@ -47,7 +47,7 @@ def takes_all(self: SeenMessages, *_: object) -> Verdict:
 def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
     """What a neighbor that is given up has not acknowledged is not counted."""
     for entry in entries:
-        entry.finish()
+        entry.finish(neighbor)
         yield
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic.relief import MAX_UNSAFE
+from isthmus.exchange.traffic.in_hand import MAX_UNSAFE
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode
@@ -65,7 +65,7 @@ def counters(node: SimNode) -> Counter[str]:
 
 def nothing_is_left(*nodes: SimNode) -> bool:
     return all(
-        node.exchange.unacknowledged() == 0 and node.exchange.traffic.only_here == 0
+        node.exchange.unacknowledged() == 0 and node.exchange.traffic.in_hand.only_here == 0
         for node in nodes
     )
 
@@ -82,7 +82,7 @@ def test_a_link_that_is_cut_stops_nobody_else(algorithm: str, qos: int) -> None:
     assert got(at_c) == got(at_h) == list(range(COUNT))
     assert len(at_b.payloads()) < COUNT
     assert s.exchange.links.links["h"].unacked() == MAX_UNSAFE
-    assert h.exchange.traffic.only_here == COUNT - MAX_UNSAFE
+    assert h.exchange.traffic.in_hand.only_here == COUNT - MAX_UNSAFE
     fabric.heal()
     fabric.settle()
     assert got(at_b) == list(range(COUNT))

@@ -21,7 +21,7 @@ At QoS 0 nobody can be blamed: what was written may be the cause or lost with th
 a broker may well close on, by its topic (`isthmus.exchange.broker.aversions`), is published at QoS
 1.
 
-**Bounds.**  QoS 1 and 2 wait as long as it takes; who injects bounds them (`relief`), and may have
+**Bounds.**  QoS 1 and 2 wait as long as it takes; who injects bounds them (`in_hand`), and may have
 the oldest given up that were never sent.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes
 then is dropped and counted.  A retained message is never dropped: over the bound the newest of a
 topic takes the place of the one before, so the retained store of the fabric bounds these.  What is

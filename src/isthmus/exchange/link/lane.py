@@ -15,7 +15,7 @@ sends again what was not acknowledged, in order, and the receiver recognizes wha
 "Safe" means that everyone this node passed the message on to has acknowledged it in turn: its
 broker, and the neighbors further on.  So a message that is acknowledged has reached every broker
 it was routed to, and a node that crashes with messages in hand has not acknowledged them; but for
-what had waited so long that it was let go (`relief`).
+what had waited so long that it was let go (`isthmus.exchange.traffic.in_hand`).
 
 Numbers belong to a *stream*: from a connection before which nothing was unacknowledged to the next
 such one, within one link object's life.  Each end says at the beginning of every connection which
@@ -62,12 +62,13 @@ def packet_id_of(number: int) -> int:
 class Outgoing:
     """A message that has not been acknowledged."""
 
-    __slots__ = ("done", "message", "number", "qos", "released")
+    __slots__ = ("in_hand", "message", "number", "qos", "released")
 
-    def __init__(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
+    def __init__(self, message: Message, qos: int, in_hand: Held | None) -> None:
         self.message = message
         self.qos = qos
-        self.done = done
+        self.in_hand = in_hand
+        """Waits for it, if it came from a neighbor."""
         self.number = _UNSENT
         """Given when it is sent first."""
         self.released = False
@@ -76,19 +77,30 @@ class Outgoing:
     @property
     def cost(self) -> int:
         """The bytes that it takes in memory, roughly."""
-        return self.message.cost + (IN_HAND_BYTES if self.done is not None else 0)
+        return self.message.cost + (IN_HAND_BYTES if self.in_hand is not None else 0)
 
-    def finish(self) -> None:
-        if self.done is not None:
-            self.done()
+    def finish(self, neighbor: str) -> None:
+        """`neighbor`, whom it was for, has it, or does without it."""
+        if self.in_hand is not None:
+            self.in_hand.acknowledged_by(neighbor)
 
 
 class OutgoingLane:
     """The sending half."""
 
-    __slots__ = ("_again", "_fresh", "_in_flight", "_next", "_oldest", "expired", "unacked_bytes")
+    __slots__ = (
+        "_again",
+        "_fresh",
+        "_in_flight",
+        "_neighbor",
+        "_next",
+        "_oldest",
+        "expired",
+        "unacked_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, neighbor: str) -> None:
+        self._neighbor = neighbor
         self._next = 0
         self._oldest = 0
         """No number in flight is less."""
@@ -105,11 +117,8 @@ class OutgoingLane:
         """How many messages are not acknowledged."""
         return len(self._in_flight) + len(self._again) + len(self._fresh)
 
-    def add(self, message: Message, qos: int, done: Callable[[], None] | None) -> None:
-        """Take `message` over; `done` is called when it is acknowledged, or expires."""
-        self.put(Outgoing(message, qos, done))
-
     def put(self, entry: Outgoing) -> None:
+        """Take it over until it is acknowledged, or expires."""
         entry.number = _UNSENT
         self.unacked_bytes += entry.cost
         self._fresh.append(entry)
@@ -169,7 +178,7 @@ class OutgoingLane:
 
     def _finish(self, entry: Outgoing) -> None:
         self.unacked_bytes -= entry.cost
-        entry.finish()
+        entry.finish(self._neighbor)
 
     def drop(self, unwanted: Callable[[Message], bool]) -> None:
         """Between two connections: be done with messages that the next one must not carry."""
@@ -194,7 +203,7 @@ class OutgoingLane:
         self.unacked_bytes = 0
         for entry in entries:
             if entry.released:
-                entry.finish()
+                entry.finish(self._neighbor)
         return [entry for entry in entries if not entry.released]
 
 
@@ -204,8 +213,12 @@ class Held(Protocol):
     message: Message
     size: int
 
-    def let_go(self) -> None:
-        """Acknowledge it all the same."""
+    def wait_for(self, branch: str) -> None:
+        """It was passed on to `branch`."""
+        ...
+
+    def acknowledged_by(self, branch: str) -> None:
+        """`branch` has it, or does without it."""
         ...
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.link.lane import Incoming, Outgoing, OutgoingLane
+from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.link.life import (
     DIALING,
     LINK,
@@ -126,7 +126,7 @@ class Link:
         self.initiator = ""
         self.incarnation = ""
         self.connections: list[Connection | None] = [None]
-        self.outgoing = [OutgoingLane()]
+        self.outgoing = [OutgoingLane(info.peer)]
         self.incoming: list[Incoming | None] = [None]
         self.waiters: list[Callable[[], None]] = []
         self.counters: Counter[str] = Counter()
@@ -166,7 +166,7 @@ class Link:
             # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
             # With nothing to send again there is no number that the neighbor must know.
             waiting = [entry for lane in self.outgoing for entry in lane.take()]
-            self.outgoing = [OutgoingLane() for _ in range(lanes)]
+            self.outgoing = [OutgoingLane(self.info.peer) for _ in range(lanes)]
             self.stream = new_stream
             for entry in waiting:
                 self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
@@ -203,11 +203,9 @@ class Link:
         self.found_too_large(message.topic, size)
         return True
 
-    def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
-        """Pass `message` on; `done` is called when the neighbor has made it safe."""
+    def send(self, message: Message, now_s: float, in_hand: Held | None) -> None:
+        """Pass `message` on; `in_hand` waits for the neighbor if it is to acknowledge it."""
         if self._too_large(message):
-            if done is not None:
-                done()
             return
         lane = self._lane_of(message.topic, self.lanes)
         qos = min(message.qos, self.qos)
@@ -216,10 +214,10 @@ class Link:
             self._send_frame(lane, frame)
             if message.retain:
                 self._mark(lane, len(frame))
-            if done is not None:
-                done()
             return
-        self.outgoing[lane].add(message, qos, done)
+        if in_hand is not None:
+            in_hand.wait_for(self.info.peer)
+        self.outgoing[lane].put(Outgoing(message, qos, in_hand))
         self.transmit(lane, now_s)
 
     def send_plain(self, topic: bytes, frame: bytes) -> None:

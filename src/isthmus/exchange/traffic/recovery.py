@@ -15,7 +15,7 @@ them; for every other neighbor that is awaited they wait here:
 
 What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]) and in slices; what
 comes later on a topic waits behind what is left of it.  It is unacknowledged to the neighbor it
-came from, so that nothing is lost if this node crashes again, but for what is older than `relief`
+came from, so that nothing is lost if this node crashes again, but for what is older than `in_hand`
 allows.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor is given up,
 as one is whose link is down.
 
@@ -70,6 +70,8 @@ class Awaited:
         self._topics: dict[bytes, list[Outgoing]] = {}
 
     def wait(self, entry: Outgoing) -> None:
+        if entry.in_hand is not None:
+            entry.in_hand.wait_for(self.name)
         self._topics.setdefault(entry.message.topic, []).append(entry)
         self.bytes += entry.cost
 
@@ -97,7 +99,7 @@ class Awaited:
 
     def only_here(self) -> int:
         """How many messages of this node's own clients wait."""
-        return sum(entry.done is None for entries in self._topics.values() for entry in entries)
+        return sum(entry.in_hand is None for entries in self._topics.values() for entry in entries)
 
 
 class Recovery:

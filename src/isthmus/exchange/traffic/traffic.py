@@ -5,7 +5,7 @@
     neighbor ──────message_arrived──▶┘            └──▶ local broker (host.inject)
 
 A message from a neighbor is acknowledged to it when everybody it was passed on to has acknowledged
-it, or when too many after it wait for that (`relief`).  A message is taken once: at QoS 1 and 2 by
+it, or when too many after it wait for that (`in_hand`).  A message is taken once: at QoS 1 and 2 by
 its number (`seen`), at QoS 0 only from the neighbor through which its origin is reached, so that it
 is neither duplicated nor circulated, even while the topology is changing.  At QoS 1 and 2 a message
 that comes from elsewhere waits, unacknowledged, for the topology to say that it may; after
@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterator
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
-from isthmus.exchange.link.lane import Incoming, Outgoing
+from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.traffic.in_hand import HERE, InHand, MessagesInHand
 from isthmus.exchange.traffic.message import Message, from_link, plain_to_link
 from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
 from isthmus.exchange.traffic.recovery import Awaited, Recovery
-from isthmus.exchange.traffic.relief import LOOK_AGAIN_S, MAX_UNSAFE, UNSAFE_PART, BrokerQueue
 from isthmus.exchange.traffic.routes import MAX_TOPICS, RouteTable
 from isthmus.exchange.traffic.seen import SeenMessages, Verdict
 
@@ -43,8 +43,6 @@ DOUBT_S = 10.0
 RECENT_S = 120.0
 """How long, at least, a neighbor counts that was on the way to an origin: a message that was held
 for somebody, once or twice, may come again on another way."""
-LET_GO_S = 10.0
-"""When those that wait for each other in a ring that is being cut stop doing so."""
 LOOK_S = 0.05
 STEP = 100
 STEPS = 10
@@ -57,8 +55,8 @@ Hold = Callable[[], Callable[[], None]]
 
 
 _OVER = object()
-_Arrived = tuple[Link, bytes, Message, "_Acknowledge | None", float]
-"""A numbered message from a neighbor, its packet, its acknowledgment, and how long to doubt it."""
+_Arrived = tuple[Link, bytes, Message, InHand | None, float]
+"""A numbered message from a neighbor, its packet, what acknowledges it, how long to doubt it."""
 
 
 class Traffic:
@@ -103,18 +101,14 @@ class Traffic:
         self._tasks: deque[Iterator[None]] = deque()
         self._ways_round: dict[str, tuple[str | None, float]] = {}
         """Of neighbors whose own link does not carry messages: how they are reached, since when."""
-        self._in_hand: dict[tuple[str, str], _InHand] = {}
-        self.only_here = 0
-        """Messages that were let go and still wait: nobody before this node has them."""
-        self._max_unsafe_bytes = links.settings.queue_bytes // UNSAFE_PART
-        self._at_broker: dict[str, BrokerQueue] = {}
+        self.in_hand = MessagesInHand(
+            host,
+            counters,
+            self._has_room,
+            queue_bytes=links.settings.queue_bytes,
+            hold_s=hold_s,
+        )
         self._numbers = 0
-        self.stopping = False
-
-    @property
-    def in_hand(self) -> int:
-        """Messages of neighbors that are not safe yet."""
-        return len(self._in_hand)
 
     def routes_changed(self, filters: list[str] | None) -> None:
         self.plain.forget()
@@ -148,9 +142,7 @@ class Traffic:
         self.seen.left(link.info.peer)
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.peer)
-        at_broker = self._at_broker.get(link.info.peer)
-        if at_broker is not None and at_broker.bytes == 0:
-            del self._at_broker[link.info.peer]
+        self.in_hand.neighbor_left(link.info.peer)
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -217,7 +209,7 @@ class Traffic:
         now_s = self.host.now()
         message, packet_id = from_link(frame, now_s)
         qos = frame[0] >> 1 & 3
-        done: _Acknowledge | None = None
+        in_hand: InHand | None = None
         if qos:
             incoming = link.incoming[lane]
             if incoming is None:
@@ -227,51 +219,49 @@ class Traffic:
                 self.counters["repeated"] += 1
                 self.send(link, lane, number)
                 return
-            done = _Acknowledge(incoming, number, qos)
+            in_hand = InHand(self.in_hand, message, incoming, number, qos)
         self.counters["received_from_links"] += 1
         message.came_from = link.info
         if message.hops > max(LEAST_HOPS, 2 * self.guard.size):
             self.counters["hops_dropped"] += 1
-            if done is not None:
-                done()
+            _done_with(in_hand)
         elif message.number:
-            self._judge(link, frame, message, done, now_s + DOUBT_S)
+            self._judge(link, frame, message, in_hand, now_s + DOUBT_S)
         elif self.guard.is_primary(message.origin, link.info.peer):
-            self._route_on(link, frame, message, done)
+            self._route_on(link, frame, message, in_hand)
         else:
             self.counters["doubtful_dropped"] += 1
-            if done is not None:
-                done()
+            _done_with(in_hand)
 
     def _judge(
         self,
         link: Link,
         frame: bytes,
         message: Message,
-        done: _Acknowledge | None,
+        in_hand: InHand | None,
         until_s: float,
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
         content = (message.topic, message.payload)
         verdict = self.seen.take(message.origin, message.number, link.info.peer, content)
         if verdict is Verdict.NEW:
-            if done is None:
-                self._route_on(link, frame, message, None)
-            else:
-                self._route_on(link, frame, message, self._take_in_hand(message, done))
-                if self._leaves_too_much(done.incoming, link):
-                    self._relieve(done.incoming, link)
+            if in_hand is not None:
+                self.in_hand.take(in_hand)
+            self._route_on(link, frame, message, in_hand)
+            if in_hand is not None:
+                self.in_hand.relieve(in_hand.incoming, link)
         elif verdict is Verdict.REPEATED:
             self.counters["repeated"] += 1
-            self._repeated(message, link.info, done)
+            if in_hand is not None:
+                self.in_hand.repeated(in_hand)
         elif self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
-            self._doubtful.append((link, frame, message, done, until_s))
+            self._doubtful.append((link, frame, message, in_hand, until_s))
             if self._doubt_timer is None:
                 self._doubt_timer = self.host.call_later(
                     until_s - self.host.now(), self._end_doubts
                 )
         else:
-            self._drop_doubtful(link, message, done)
+            self._drop_doubtful(link, message, in_hand)
 
     def _end_doubts(self) -> None:
         """Those that came after the first get their time as well."""
@@ -283,7 +273,7 @@ class Traffic:
         for each in doubtful:
             self._judge(*each)
 
-    def _drop_doubtful(self, link: Link, message: Message, done: Callable[[], None] | None) -> None:
+    def _drop_doubtful(self, link: Link, message: Message, in_hand: InHand | None) -> None:
         self.counters["doubtful_dropped"] += 1
         case = (link.info.peer, message.origin)
         if case not in self._doubted and len(self._doubted) < MAX_DOUBTED:
@@ -294,18 +284,16 @@ class Traffic:
                 neighbor=link.info.peer,
                 origin=message.origin,
             )
-        if done is not None:
-            done()
+        _done_with(in_hand)
 
-    def _route_on(
-        self, link: Link, frame: bytes, message: Message, done: Callable[[], None] | None
-    ) -> None:
+    def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self._route_of(message, link.info, self._routes_from(link.info))
         if message.retain and message.version:
-            self._retained_arrived(message, route, done, link.info.peer)
+            self._retained_arrived(message, route, in_hand, link.info.peer)
         else:
             self.plain.remember(link.info, frame, message, route)
-            self._pass_on(message, route, done, link.info.peer)
+            self._pass_on(message, route, in_hand, link.info.peer)
+        _done_with(in_hand)
 
     def plain_arrived(self, found: PlainMessage, key: str) -> None:
         """Pass on a message like one that came before: the hot path."""
@@ -320,67 +308,13 @@ class Traffic:
         if known.route.to_local_broker and not self.host.inject_plain(known.topic, payload, key):
             self.counters["inject_dropped"] += 1
 
-    def _take_in_hand(self, message: Message, done: _Acknowledge) -> Callable[[], None]:
-        """Note that `message` is on its way, for who sends it again meanwhile."""
-        in_hand = _InHand(self, message, done)
-        self._in_hand[message.origin, message.number] = in_hand
-        done.incoming.hold(done.number, in_hand)
-        return in_hand
-
-    def forget_in_hand(self, in_hand: _InHand) -> None:
-        key = (in_hand.message.origin, in_hand.message.number)
-        if self._in_hand.get(key) is in_hand:
-            del self._in_hand[key]
-
-    def _leaves_too_much(self, incoming: Incoming, link: Link) -> bool:
-        """Whether more of a lane of `link` is unacknowledged than may be, the last one apart."""
-        count = len(incoming.unsafe)
-        return count > MAX_UNSAFE or (
-            incoming.unsafe_bytes * link.lanes > self._max_unsafe_bytes and count > 1
-        )
-
-    def _relieve(self, incoming: Incoming, link: Link) -> None:
-        """Let go what has waited longest of a lane of `link`, if there is room."""
-        while self._leaves_too_much(incoming, link):
-            oldest = next(iter(incoming.unsafe.values()))
-            if self._has_room(oldest.message, link.info.peer):
-                oldest.let_go()
-                continue
-            if not incoming.relieving:
-                incoming.relieving = True
-                self.host.call_later(LOOK_AGAIN_S, lambda: self._relieve_again(incoming, link))
-            return
-
-    def _relieve_again(self, incoming: Incoming, link: Link) -> None:
-        incoming.relieving = False
-        if not self.stopping:
-            self._relieve(incoming, link)
-
-    def _has_room(self, message: Message, key: str) -> bool:
-        """Whether more may wait where `message` does."""
-        at_broker = self._at_broker.get(key)
-        if at_broker is not None and not at_broker.has_room():
-            return False
+    def _has_room(self, message: Message) -> bool:
+        """Whether more may wait at the links that `message` went to."""
         links = [self.by_session.get(session) for session in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)
 
-    def _repeated(
-        self, message: Message, neighbor: SessionInfo, done: Callable[[], None] | None
-    ) -> None:
-        """It was here before: acknowledged when that copy is safe, which it may be already."""
-        if done is None:
-            return
-        in_hand = self._in_hand.get((message.origin, message.number))
-        if in_hand is None or neighbor in in_hand.message.passed_to:
-            # A neighbor that has it from here too must not wait for us to wait for it.
-            done()
-            return
-        in_hand.wait(done)
-        # In a ring that is being cut, three or more may wait for each other.
-        self.host.call_later(LET_GO_S, lambda: in_hand.give_in(done))
-
     def _retained_arrived(
-        self, message: Message, route: Route, done: Callable[[], None] | None, key: str
+        self, message: Message, route: Route, in_hand: InHand | None, key: str
     ) -> None:
         """The newest retained message of a topic wins, at every broker."""
         local = self.retention.arrived(message)
@@ -389,22 +323,16 @@ class Traffic:
             # may have a newer one, and this one is still to be delivered to who is there now.
             self.counters["retained_known"] += 1
             if message.number:
-                self._pass_on(message, Route(route.neighbors), done, key)
-            elif done is not None:
-                done()
-        elif local is not message:
-            join = _Join(2, done) if done is not None else None
-            self._pass_on(message, Route(route.neighbors), join, key)
-            if route.to_local_broker:
-                self._inject(local, key, join)
-            elif join is not None:
-                join()
-        elif route.to_local_broker:
-            join = _Join(2, done) if done is not None else None
-            self._pass_on(message, Route(route.neighbors), join, key)
-            self.retention.broker.deliver(message, key, self._counted(message, key, join))
+                self._pass_on(message, Route(route.neighbors), in_hand, key)
+            return
+        self._pass_on(message, Route(route.neighbors), in_hand, key)
+        if not route.to_local_broker:
+            return
+        if local is message:
+            done = in_hand.wait_for_broker() if in_hand is not None else None
+            self.retention.broker.deliver(message, key, done)
         else:
-            self._pass_on(message, route, done, key)
+            self._inject(local, key, in_hand)
 
     def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
         """Where a retained message goes that a comparison with the neighbor brought."""
@@ -491,9 +419,9 @@ class Traffic:
             if link is None or session.peer != neighbor or session in message.passed_to:
                 continue
             message.passed_to = (*message.passed_to, session)
-            link.send(message, self.host.now(), entry.done)
-            return
-        entry.finish()
+            link.send(message, self.host.now(), entry.in_hand)
+            break
+        entry.finish(neighbor)
 
     # ---- where to ------------------------------------------------------------------------
 
@@ -523,15 +451,11 @@ class Traffic:
             return self._route_of(message, self.any_client, self.client_routes)
         return self._route_of(message, source, self._routes_from(source))
 
-    def _pass_on(
-        self, message: Message, route: Route, done: Callable[[], None] | None, key: str
-    ) -> None:
-        """Send `message` along `route`; `done` is called when everybody has made it safe."""
+    def _pass_on(self, message: Message, route: Route, in_hand: InHand | None, key: str) -> None:
+        """Send `message` along `route`; `in_hand` waits for everybody that is to make it safe."""
         now_s = self.host.now()
         if message.expired(now_s):
             self.counters["expired"] += 1
-            if done is not None:
-                done()
             return
         awaiting: list[Awaited] = []
         if message.number and self.recovery.active:
@@ -540,46 +464,27 @@ class Traffic:
         if awaiting:
             names = {each.name for each in awaiting}
             neighbors = tuple(each for each in neighbors if each.peer not in names)
-        count = len(neighbors) + len(awaiting) + route.to_local_broker
-        part = _Join(count, done) if done else None
         message.passed_to = neighbors
         down: list[Link] = []
         for session in neighbors:
             link = self.by_session.get(session)
             if link is not None:
-                link.send(message, now_s, part)
+                link.send(message, now_s, in_hand)
                 if message.qos and not link.state.up:
                     down.append(link)
-            elif part is not None:
-                part()
         for awaited in awaiting:
-            self._wait_for(awaited, Outgoing(message, message.qos, part))
+            self._wait_for(awaited, Outgoing(message, message.qos, in_hand))
         if route.to_local_broker:
-            self._inject(message, key, part)
+            self._inject(message, key, in_hand)
         for link in down:
             self._is_full(link)
 
-    def _inject(self, message: Message, key: str, done: Callable[[], None] | None) -> None:
-        if not self.host.inject(message, key, self._counted(message, key, done)):
+    def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
+        done = in_hand.wait_for_broker() if in_hand is not None else None
+        if not self.host.inject(message, key, done):
             self.counters["inject_dropped"] += 1
-
-    def _counted(
-        self, message: Message, key: str, done: Callable[[], None] | None
-    ) -> Callable[[], None] | None:
-        """`done`, for a message that counts as waiting for the broker until it is called."""
-        if done is None or not message.qos:
-            return done
-        at_broker = self._at_broker.get(key)
-        if at_broker is None:
-            settings = self.links.settings
-            at_broker = self._at_broker[key] = BrokerQueue(
-                self.host,
-                key,
-                self.counters,
-                queue_bytes=settings.queue_bytes,
-                hold_s=settings.hold_s,
-            )
-        return at_broker.put(message, done)
+            if done is not None:
+                done()
 
     def give_up(self, link: Link) -> None:
         """What the neighbor has not acknowledged goes another way, if there is one."""
@@ -591,7 +496,7 @@ class Traffic:
         for begin in range(0, len(entries), STEP):
             way, since_s = self._way_round(neighbor)
             some = entries[begin : begin + STEP]
-            missed = sum(self._goes_elsewhere(entry, way, since_s) for entry in some)
+            missed = sum(self._goes_elsewhere(neighbor, entry, way, since_s) for entry in some)
             self.counters["given_up"] += missed
             lost += missed
             yield
@@ -609,7 +514,9 @@ class Traffic:
             known = self._ways_round[neighbor] = way, self.host.now()
         return known
 
-    def _goes_elsewhere(self, entry: Outgoing, way: str | None, since_s: float) -> bool:
+    def _goes_elsewhere(
+        self, neighbor: str, entry: Outgoing, way: str | None, since_s: float
+    ) -> bool:
         """Whether the neighbor may miss it: it is not sent where that one is reached over.
 
         Who had it already has led there since `since_s`, perhaps not when it was sent.
@@ -627,9 +534,9 @@ class Traffic:
         if links:
             message.passed_to = (*message.passed_to, *(link.info for link in links))
             self.counters["rerouted"] += 1
-        part = _Join(len(links), entry.done) if entry.done is not None else None
         for link in links:
-            link.send(message, self.host.now(), part)
+            link.send(message, self.host.now(), entry.in_hand)
+        entry.finish(neighbor)
         sent = message.passed_to
         if message.arrived_s < since_s:
             sent = tuple(link.info for link in links)
@@ -659,7 +566,7 @@ class Traffic:
         while self._tasks:
             for _ in self._tasks.popleft():
                 pass
-        if lost := self.recovery.only_here() + self.only_here:
+        if lost := self.recovery.only_here() + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
 
@@ -670,84 +577,7 @@ class Traffic:
             connection.send(data)
 
 
-class _Join:
-    """Calls `done` when it has been called `count` times."""
-
-    __slots__ = ("_count", "_done")
-
-    def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._count = count
-        self._done = done
-        if count == 0:
-            done()
-
-    def __call__(self) -> None:
-        self._count -= 1
-        if self._count == 0:
-            self._done()
-
-
-class _InHand:
-    """A message that is not safe yet, and who waits for it to be; called when it is.
-
-    Another copy of it can be in hand too: one that was believed only later.  Each acknowledges its
-    own; who sends it again waits for the latest.
-    """
-
-    __slots__ = ("_done", "_traffic", "_waiting", "message", "size")
-
-    def __init__(self, traffic: Traffic, message: Message, done: Callable[[], None]) -> None:
-        self._traffic = traffic
-        self._done: Callable[[], None] | None = done
-        self._waiting: list[Callable[[], None]] | None = None
-        self.message = message
-        self.size = message.cost
-
-    def __call__(self) -> None:
-        if self._done is None:
-            self._traffic.only_here -= 1
-        else:
-            self._acknowledge(self._done)
-
-    def let_go(self) -> None:
-        """Acknowledge it although it is not safe."""
-        if self._done is not None:
-            self._traffic.only_here += 1
-            self._acknowledge(self._done)
-
-    def _acknowledge(self, done: Callable[[], None]) -> None:
-        self._done = None
-        waiting, self._waiting = self._waiting, None
-        self._traffic.forget_in_hand(self)
-        done()
-        for each in waiting or ():
-            each()
-
-    def wait(self, done: Callable[[], None]) -> None:
-        if self._waiting is None:
-            self._waiting = []
-        self._waiting.append(done)
-
-    def give_in(self, done: Callable[[], None]) -> None:
-        if self._waiting and done in self._waiting:
-            self._waiting.remove(done)
-            done()
-
-
-class _Acknowledge:
-    """Acknowledges one message to the neighbor it came from.
-
-    If another stream runs there now, nobody waits for this.
-    """
-
-    __slots__ = ("_qos", "incoming", "number")
-
-    def __init__(self, incoming: Incoming, number: int, qos: int) -> None:
-        self.incoming = incoming
-        self.number = number
-        self._qos = qos
-
-    def __call__(self) -> None:
-        answer = self.incoming.safe(self.number, self._qos)
-        if self.incoming.answer is not None:
-            self.incoming.answer(answer)
+def _done_with(in_hand: InHand | None) -> None:
+    """This node has passed it on, or will not."""
+    if in_hand is not None:
+        in_hand.acknowledged_by(HERE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -12,14 +13,23 @@ from isthmus.exchange.link.lane import (
     SPAN,
     WINDOW,
     Incoming,
+    Outgoing,
     OutgoingLane,
 )
 from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
+from support.held import Held
 
 
 def message(number: int) -> Message:
     return Message(b"t", str(number).encode(), qos=2, origin="a")
+
+
+def add(
+    lane: OutgoingLane, message: Message, qos: int, done: Callable[[], None] | None = None
+) -> None:
+    held = Held(message, done, "b") if done is not None else None
+    lane.put(Outgoing(message, qos, held))
 
 
 def payloads(frames: list[bytes]) -> list[int]:
@@ -27,14 +37,14 @@ def payloads(frames: list[bytes]) -> list[int]:
 
 
 def test_what_is_not_acknowledged_is_sent_again_in_order_and_marked() -> None:
-    lane = OutgoingLane()
+    lane = OutgoingLane("b")
     done: list[int] = []
     for number in range(5):
-        lane.add(message(number), 1, lambda n=number: done.append(n))  # type: ignore[misc]
+        add(lane, message(number), 1, lambda n=number: done.append(n))  # type: ignore[misc]
     assert payloads(list(lane.transmit(0.0))) == [0, 1, 2, 3, 4]
     lane.acknowledged(0x40, 2)  # number 1
     lane.connection_lost()
-    lane.add(message(5), 1, None)
+    add(lane, message(5), 1)
     again = list(lane.transmit(0.0))
     assert payloads(again) == [0, 2, 3, 4, 5]
     assert [bool(frame[0] & 8) for frame in again] == [True] * 4 + [False]
@@ -42,17 +52,17 @@ def test_what_is_not_acknowledged_is_sent_again_in_order_and_marked() -> None:
 
 
 def test_the_window_bounds_what_is_in_flight() -> None:
-    lane = OutgoingLane()
+    lane = OutgoingLane("b")
     for number in range(WINDOW + 3):
-        lane.add(message(number), 1, None)
+        add(lane, message(number), 1)
     assert len(list(lane.transmit(0.0))) == WINDOW
     lane.acknowledged(0x40, 1)
     assert payloads(list(lane.transmit(0.0))) == [WINDOW]
 
 
 def test_qos_2_takes_four_packets_and_resumes_at_pubrel() -> None:
-    lane = OutgoingLane()
-    lane.add(message(0), 2, None)
+    lane = OutgoingLane("b")
+    add(lane, message(0), 2)
     list(lane.transmit(0.0))
     assert lane.acknowledged(0x50, 1) == b"\x62\x02\x00\x01"
     lane.connection_lost()
@@ -64,35 +74,35 @@ def test_qos_2_takes_four_packets_and_resumes_at_pubrel() -> None:
 
 @pytest.mark.parametrize(("head", "packet_id"), [(0x50, 1), (0x70, 1)])
 def test_acknowledgments_that_fit_nothing_are_the_peers_fault(head: int, packet_id: int) -> None:
-    lane = OutgoingLane()
-    lane.add(message(0), 1, None)
+    lane = OutgoingLane("b")
+    add(lane, message(0), 1)
     list(lane.transmit(0.0))
     with pytest.raises(RemoteProtocolError):
         lane.acknowledged(head, packet_id)
 
 
 def test_an_acknowledgment_that_comes_twice_changes_nothing() -> None:
-    lane = OutgoingLane()
-    lane.add(message(0), 1, None)
+    lane = OutgoingLane("b")
+    add(lane, message(0), 1)
     list(lane.transmit(0.0))
     lane.acknowledged(0x40, 1)
     assert lane.acknowledged(0x40, 1) == b""
 
 
 def test_an_expired_message_that_was_never_sent_is_done() -> None:
-    lane = OutgoingLane()
+    lane = OutgoingLane("b")
     done: list[bool] = []
-    lane.add(Message(b"t", b"", qos=1, origin="a", expiry_s=5), 1, lambda: done.append(True))
+    add(lane, Message(b"t", b"", qos=1, origin="a", expiry_s=5), 1, lambda: done.append(True))
     assert list(lane.transmit(6.0)) == []
     assert done == [True]
 
 
 def test_what_expires_unsent_uses_up_no_number() -> None:
-    lane, receiver = OutgoingLane(), Incoming()
+    lane, receiver = OutgoingLane("b"), Incoming()
     expired = 0
     for number in range(3 * IDENTIFIERS):
         fleeting = number % IDENTIFIERS != 0
-        lane.add(Message(b"t", b"", qos=1, origin="a", expiry_s=1 if fleeting else None), 1, None)
+        add(lane, Message(b"t", b"", qos=1, origin="a", expiry_s=1 if fleeting else None), 1)
         expired += fleeting
     frames = list(lane.transmit(6.0))
     assert [receiver.accept(from_link(frame, 0.0)[1], 1) for frame in frames] == [0, 1, 2]
@@ -101,12 +111,12 @@ def test_what_expires_unsent_uses_up_no_number() -> None:
 
 def test_numbers_do_not_run_away_from_one_that_is_not_acknowledged() -> None:
     """Else its identifier would be given to another, and be acknowledged with that."""
-    lane, receiver = OutgoingLane(), Incoming()
+    lane, receiver = OutgoingLane("b"), Incoming()
     first: list[bool] = []
-    lane.add(message(0), 1, lambda: first.append(True))
+    add(lane, message(0), 1, lambda: first.append(True))
     sent = list(lane.transmit(0.0))
     for number in range(1, 2 * IDENTIFIERS):
-        lane.add(message(number), 1, None)
+        add(lane, message(number), 1)
         sent += lane.transmit(0.0)
         while len(sent) > 1:
             lane.acknowledged(0x40, from_link(sent.pop(), 0.0)[1])
@@ -122,10 +132,10 @@ def test_numbers_do_not_run_away_from_one_that_is_not_acknowledged() -> None:
 
 
 def test_what_was_released_is_not_sent_anew_on_other_lanes() -> None:
-    lane = OutgoingLane()
+    lane = OutgoingLane("b")
     done: list[int] = []
     for number in range(2):
-        lane.add(message(number), 2, lambda n=number: done.append(n))  # type: ignore[misc]
+        add(lane, message(number), 2, lambda n=number: done.append(n))  # type: ignore[misc]
     list(lane.transmit(0.0))
     lane.acknowledged(0x50, 1)
     assert [entry.message.payload for entry in lane.take()] == [b"1"]
@@ -156,7 +166,7 @@ def test_repetitions_are_answered_and_not_accepted() -> None:
 def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
     """Both ends live: whatever connections break, and whenever, each message is taken once."""
     rng = random.Random(seed)
-    sender, receiver = OutgoingLane(), Incoming()
+    sender, receiver = OutgoingLane("b"), Incoming()
     taken: list[int] = []
     busy: list[tuple[int, int]] = []
     there: list[bytes] = []
@@ -165,7 +175,7 @@ def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
     while added < total or len(sender):
         for _ in range(rng.randrange(200 if seed == 0 else 4)):
             if added < total:
-                sender.add(message(added), rng.choice((1, 2)), None)
+                add(sender, message(added), rng.choice((1, 2)))
                 added += 1
         there += sender.transmit(0.0)
         while there and rng.random() < 0.95:

@@ -11,6 +11,7 @@ from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_lin
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties
+from support.held import Held
 from unit.exchange.link.test_connection import A, FakeChannel, connection
 
 
@@ -34,7 +35,10 @@ class Desk:
 
     def send(self, size: int, qos: int) -> None:
         topic = b"%d" % size
-        self.link.send(Message(topic, b"x" * size, qos=qos), 0.0, lambda: self.done.append(topic))
+        message = Message(topic, b"x" * size, qos=qos)
+        held = Held(message, lambda: self.done.append(topic), "this node")
+        self.link.send(message, 0.0, held)
+        held.acknowledged_by("this node")
 
     def written(self) -> bytes:
         sent = self.link.connections[0]

@@ -11,9 +11,9 @@ import pytest
 
 from isthmus.exchange.link import lane
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic import traffic
+from isthmus.exchange.traffic import in_hand
+from isthmus.exchange.traffic.in_hand import MAX_UNSAFE
 from isthmus.exchange.traffic.message import from_publish
-from isthmus.exchange.traffic.relief import MAX_UNSAFE
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim import SimFabric
@@ -70,7 +70,7 @@ def test_what_is_in_hand_for_a_neighbor_is_counted(monkeypatch: pytest.MonkeyPat
     """a ── t ── b: what t keeps for b and has not acknowledged to a."""
     monkeypatch.setattr(lane, "WINDOW", 2 * MESSAGES)
     monkeypatch.setattr(lane, "MAX_BUSY", 2 * MESSAGES)
-    monkeypatch.setattr(traffic, "MAX_UNSAFE", 2 * MESSAGES)
+    monkeypatch.setattr(in_hand, "MAX_UNSAFE", 2 * MESSAGES)
     fabric = SimFabric(seed=1, algorithm="pf", link=LinkSettings(hold_s=1e6, queue_bytes=1 << 40))
     a, t, b = fabric.node("a"), fabric.node("t"), fabric.node("b")
     fabric.link(a, t)
@@ -98,6 +98,6 @@ def test_what_was_let_go_takes_no_more_than_is_counted() -> None:
     publish(fabric, 16)
     with measured() as taken:
         fabric.run(5.0)
-    assert t.exchange.traffic.only_here == MESSAGES - MAX_UNSAFE
+    assert t.exchange.traffic.in_hand.only_here == MESSAGES - MAX_UNSAFE
     counted = t.exchange.links.links["b"].unacked_bytes()
     assert 0.5 < taken[0] / counted < 1.0, taken[0] / MESSAGES

@@ -12,6 +12,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.traffic.recovery import RECOVERY_S, Awaited, Recovery
+from support.held import Held
 
 
 class FakeTimer:
@@ -70,7 +71,7 @@ class Owner:
         self.events.append(event)
         self.waited[neighbor] = [entry.message.payload for entry in waited]
         for entry in waited:
-            entry.finish()
+            entry.finish(neighbor)
 
     def awaits_changed(self) -> None:
         self.events.append("changed")
@@ -85,7 +86,8 @@ def recovery(host: FakeHost, hold_s: float = 60.0) -> tuple[Recovery, Owner]:
 
 
 def entry(number: int, done: Callable[[], None] | None = None, topic: bytes = b"t") -> Outgoing:
-    return Outgoing(Message(topic, b"%d" % number, qos=1), 1, done)
+    message = Message(topic, b"%d" % number, qos=1)
+    return Outgoing(message, 1, Held(message, done) if done is not None else None)
 
 
 def test_a_first_start_waits_for_nobody() -> None:

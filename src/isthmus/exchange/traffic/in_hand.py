@@ -1,0 +1,323 @@
+"""Messages in hand: those of neighbors that are not safe yet, and who waits for whom.
+
+    neighbor that it came from  ──waits for──▶ InHand ──waits for──▶ links, awaited neighbors,
+    and whoever repeats it                                           the local broker
+
+A message is *safe* when every branch that it was passed on to has acknowledged it; until it has
+been routed it waits for this node itself (`HERE`).  Then it is acknowledged to the neighbor that it
+came from.  A copy of it that comes meanwhile is acknowledged with it.
+
+What waits for one branch of a node must not stop what goes to the others.  A branch that is away,
+or slow, would fill the window of the lane (`lane.WINDOW`), and nothing would come over it any more,
+for anybody.  So of what has come over a lane only the latest `MAX_UNSAFE` messages are left
+unacknowledged, and no more bytes than leave room in the queue of the neighbor, which else would
+hold its publishers back; what is older is *let go*: acknowledged early, and from then on in this
+node's memory alone.  That goes on while there is room where it waits:
+
+    a link that is up        `queue_bytes`; beyond, nothing is let go: the neighbor waits
+    a link that is down      `queue_bytes`; beyond, its neighbor is given up
+    an awaited neighbor      likewise (`recovery`)
+    the local broker         `queue_bytes` for each neighbor (`BrokerQueue`); beyond, the neighbor
+                             waits; but when the broker has acknowledged nothing for `hold_s`, the
+                             oldest are given up, so that one that is gone does not part the fabric
+
+Invariants: a message is acknowledged once; letting go touches no queue, so order and numbers of
+what waits stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from isthmus.exchange.host import Host
+from isthmus.exchange.link.lane import IN_HAND_BYTES, WINDOW, Incoming
+from isthmus.exchange.link.link import Link
+from isthmus.exchange.traffic.message import Message
+
+__all__ = ["BROKER", "HERE", "MAX_UNSAFE", "BrokerQueue", "InHand", "MessagesInHand"]
+
+HERE: Final = "this node"
+BROKER: Final = "the broker"
+"""Branches that are no neighbors; no node can be called so."""
+MAX_UNSAFE: Final = WINDOW // 2
+UNSAFE_PART: Final = 4
+"""What part of a link's `queue_bytes` may be unacknowledged."""
+LOOK_AGAIN_S: Final = 0.5
+"""When it is looked again whether there is room."""
+LET_GO_S: Final = 10.0
+"""When those that wait for each other in a ring that is being cut stop doing so."""
+PART: Final = 8
+"""What is given up at once is this part of the bound."""
+MAX_SHOWN: Final = 2_000
+"""Of how many messages `status` says what they wait for: the oldest."""
+
+
+class InHand:
+    """A message of a neighbor, which waits to be acknowledged to it."""
+
+    __slots__ = (
+        "_copies",
+        "_hand",
+        "incoming",
+        "let_go",
+        "message",
+        "number",
+        "qos",
+        "size",
+        "waits_for",
+    )
+
+    def __init__(
+        self, hand: MessagesInHand, message: Message, incoming: Incoming, number: int, qos: int
+    ) -> None:
+        self._hand = hand
+        self.message = message
+        self.size = message.cost
+        self.incoming = incoming
+        self.number = number
+        """Its number in the stream `incoming`."""
+        self.qos = qos
+        self.waits_for = [HERE]
+        self.let_go = False
+        """It was acknowledged although it is not safe."""
+        self._copies: list[InHand] | None = None
+
+    def wait_for(self, branch: str) -> None:
+        self.waits_for.append(branch)
+
+    def acknowledged_by(self, branch: str) -> None:
+        """`branch` has it, or does without it."""
+        self.waits_for.remove(branch)
+        if not self.waits_for:
+            self._hand.forget(self)
+            if not self.let_go:
+                self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """To the neighbor; if another stream runs there now, nobody waits for this."""
+        answer = self.incoming.safe(self.number, self.qos)
+        if self.incoming.answer is not None:
+            self.incoming.answer(answer)
+        if self._copies is not None:
+            copies, self._copies = self._copies, None
+            for copy in copies:
+                copy.acknowledged_by(HERE)
+
+    def add_copy(self, copy: InHand) -> None:
+        """It came again: acknowledged with this one."""
+        if self._copies is None:
+            self._copies = []
+        self._copies.append(copy)
+
+    def give_in(self, copy: InHand) -> None:
+        """`copy` waits no longer."""
+        if self._copies and copy in self._copies:
+            self._copies.remove(copy)
+            copy.acknowledged_by(HERE)
+
+    def wait_for_broker(self) -> Callable[[], None]:
+        """It goes to the local broker; what is returned is to be called when that has it."""
+        self.waits_for.append(BROKER)
+        self._hand.broker_queue(self).put(self.size + IN_HAND_BYTES)
+        return self._broker_has_it
+
+    def _broker_has_it(self) -> None:
+        self._hand.broker_queue(self).acknowledged(self.size + IN_HAND_BYTES)
+        self.acknowledged_by(BROKER)
+
+    @property
+    def neighbor(self) -> str:
+        """Who waits."""
+        return self.message.came_from.peer if self.message.came_from is not None else ""
+
+
+class MessagesInHand:
+    """All of them, by origin and number.
+
+    Another copy of a message can be in hand too: one that was believed only later.  Each is
+    acknowledged by itself; who sends it again waits for the latest.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        counters: Counter[str],
+        has_room: Callable[[Message], bool],
+        *,
+        queue_bytes: int,
+        hold_s: float,
+    ) -> None:
+        """`has_room` says whether more may wait at the links that a message went to."""
+        self._host = host
+        self._counters = counters
+        self._has_room = has_room
+        self._queue_bytes = queue_bytes
+        self._hold_s = hold_s
+        self._messages: dict[tuple[str, str], InHand] = {}
+        self._at_broker: dict[str, BrokerQueue] = {}
+        self.only_here = 0
+        """Messages that were let go and still wait: nobody before this node has them."""
+        self.stopping = False
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def take(self, in_hand: InHand) -> None:
+        """It is on its way: for who sends it again meanwhile."""
+        message = in_hand.message
+        self._messages[message.origin, message.number] = in_hand
+        in_hand.incoming.hold(in_hand.number, in_hand)
+
+    def forget(self, in_hand: InHand) -> None:
+        self.only_here -= in_hand.let_go
+        key = (in_hand.message.origin, in_hand.message.number)
+        if self._messages.get(key) is in_hand:
+            del self._messages[key]
+
+    def repeated(self, copy: InHand) -> None:
+        """It was here before: acknowledged when that one is safe, which it may be already."""
+        message = copy.message
+        first = self._messages.get((message.origin, message.number))
+        if first is None or first.let_go or message.came_from in first.message.passed_to:
+            # A neighbor that has it from here too must not wait for us to wait for it.
+            copy.acknowledged_by(HERE)
+            return
+        first.add_copy(copy)
+        # In a ring that is being cut, three or more may wait for each other.
+        self._host.call_later(LET_GO_S, lambda: first.give_in(copy))
+
+    # ---- letting go ----------------------------------------------------------------------
+
+    def _leaves_too_much(self, incoming: Incoming, link: Link) -> bool:
+        """Whether more of a lane of `link` is unacknowledged than may be, the last one apart."""
+        count = len(incoming.unsafe)
+        return count > MAX_UNSAFE or (
+            incoming.unsafe_bytes * link.lanes > self._queue_bytes // UNSAFE_PART and count > 1
+        )
+
+    def relieve(self, incoming: Incoming, link: Link) -> None:
+        """Let go what has waited longest of a lane of `link`, if there is room."""
+        while self._leaves_too_much(incoming, link):
+            oldest = next(iter(incoming.unsafe.values()))
+            assert isinstance(oldest, InHand)
+            at_broker = self._at_broker.get(oldest.neighbor)
+            if (at_broker is None or at_broker.has_room()) and self._has_room(oldest.message):
+                if oldest.waits_for:  # else it was given up to make room
+                    oldest.let_go = True
+                    self.only_here += 1
+                    oldest.acknowledge()
+                continue
+            if not incoming.relieving:
+                incoming.relieving = True
+                self._host.call_later(LOOK_AGAIN_S, lambda: self._relieve_again(incoming, link))
+            return
+
+    def _relieve_again(self, incoming: Incoming, link: Link) -> None:
+        incoming.relieving = False
+        if not self.stopping:
+            self.relieve(incoming, link)
+
+    # ---- the local broker ----------------------------------------------------------------
+
+    def broker_queue(self, in_hand: InHand) -> BrokerQueue:
+        """What waits for the broker of the messages of the neighbor that `in_hand` came from."""
+        queue = self._at_broker.get(in_hand.neighbor)
+        if queue is None:
+            queue = self._at_broker[in_hand.neighbor] = BrokerQueue(
+                self._host,
+                in_hand.neighbor,
+                self._counters,
+                queue_bytes=self._queue_bytes,
+                hold_s=self._hold_s,
+            )
+        return queue
+
+    def neighbor_left(self, neighbor: str) -> None:
+        queue = self._at_broker.get(neighbor)
+        if queue is not None and queue.bytes == 0:
+            del self._at_broker[neighbor]
+
+    # ---- what people see -----------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        """Which neighbor waits for whom, and for how many messages."""
+        waiting = Counter(
+            (each.neighbor, branch)
+            for each in islice(self._messages.values(), MAX_SHOWN)
+            for branch in each.waits_for
+        )
+        return {
+            "messages": len(self._messages),
+            "only_here": self.only_here,
+            "waiting": [
+                {"neighbor": neighbor, "waits_for": branch, "messages": count}
+                for (neighbor, branch), count in sorted(waiting.items())
+            ],
+        }
+
+
+class BrokerQueue:
+    """What one neighbor has sent at QoS 1 and 2 and the local broker has not acknowledged."""
+
+    __slots__ = (
+        "_bound",
+        "_counters",
+        "_heard_s",
+        "_hold_s",
+        "_host",
+        "_key",
+        "_limit",
+        "_told",
+        "bytes",
+    )
+
+    def __init__(
+        self, host: Host, key: str, counters: Counter[str], *, queue_bytes: int, hold_s: float
+    ) -> None:
+        self._host = host
+        self._key = key
+        self._counters = counters
+        self._bound = self._limit = queue_bytes
+        self._hold_s = hold_s
+        self._heard_s = 0.0
+        """When the broker acknowledged last, or had nothing to acknowledge."""
+        self._told = False
+        """It was told that messages are given up, and the broker has taken none since."""
+        self.bytes = 0
+
+    def put(self, cost: int) -> None:
+        if self.bytes == 0:
+            self._limit = self._bound
+            if not self._told:
+                self._heard_s = self._host.now()
+        self.bytes += cost
+
+    def acknowledged(self, cost: int) -> None:
+        self.bytes -= cost
+        self._heard_s = self._host.now()
+        self._told = False
+
+    def has_room(self) -> bool:
+        """Whether more may wait; room is made if the broker has been silent for too long."""
+        if self.bytes <= self._limit:
+            return True
+        heard_s, told = self._heard_s, self._told
+        if self._host.now() - heard_s < self._hold_s:
+            return False
+        part = self._bound // PART
+        lost = self._host.give_up_injected(self._key, self.bytes - self._bound + part)
+        self._heard_s, self._told = heard_s, told or lost > 0
+        # Of retained messages the newest are kept.
+        self._limit = max(self._bound, self.bytes + part)
+        self._counters["given_up"] += lost
+        if self._told and not told:
+            self._host.log(
+                "warning",
+                "messages given up: the broker does not take them and too many wait",
+                neighbor=self._key,
+                bytes=self.bytes,
+            )
+        return True
