@@ -11,7 +11,7 @@
               first byte, 2, packet identifier; in MQTT 5 a reason code and properties may follow
 
 Nothing here checks: a frame is whole, and what it holds is for the caller to doubt.  Bytes that are
-missing raise IndexError.  The loops that have no time for a call (`exchange.client.relay`,
+missing raise IndexError.  The loops that have no time for a call (`exchange.client.client_session`,
 `exchange.traffic.plain`) do the same sums in place, with these names.
 """
 
@@ -35,6 +35,7 @@ __all__ = [
     "property_bounds",
     "publish",
     "publish_answer",
+    "publish_id",
     "topic_bounds",
     "topic_start",
 ]
@@ -65,6 +66,11 @@ def topic_bounds(data: bytes, start: int = 0) -> tuple[int, int]:
 def packet_id_at(data: bytes, pos: int = 2) -> int:
     """The packet identifier at `pos`; in an acknowledgment it is at 2."""
     return data[pos] << 8 | data[pos + 1]
+
+
+def publish_id(data: bytes) -> int:
+    """The packet identifier of a PUBLISH at QoS 1 or 2."""
+    return packet_id_at(data, topic_bounds(data)[1])
 
 
 def property_bounds(data: bytes, pos: int) -> tuple[int, int]:

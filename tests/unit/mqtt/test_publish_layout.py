@@ -23,6 +23,7 @@ from isthmus.mqtt.publish_layout import (
     property_bounds,
     publish,
     publish_answer,
+    publish_id,
     topic_bounds,
     topic_start,
 )
@@ -47,7 +48,7 @@ def test_a_publish_is_where_the_codec_puts_it(level: int, qos: int, size: int) -
     assert stream[start:end] == b"sport/tennis"
     assert start == topic_start(stream, 2) == topic_start(frame) + 2
     if qos:
-        assert packet_id_at(stream, end) == 517
+        assert packet_id_at(stream, end) == publish_id(frame) == 517
         end += 2
     if block is not None:
         start, end = property_bounds(stream, end)

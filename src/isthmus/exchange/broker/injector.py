@@ -46,6 +46,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packets import ConnAck, Disconnect
+from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC
 from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ STOOD_S = 5.0
 TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
 
-_PUBACK, _PUBREC, _PUBCOMP, _PINGRESP, _DISCONNECT = 0x40, 0x50, 0x70, 0xD0, 0xE0
+_PINGRESP, _DISCONNECT = 0xD0, 0xE0
 
 
 class Injector:
@@ -389,7 +390,7 @@ class InjectSession(Session):
         head = frame[0]
         if self._greeting:
             self._greeted(frame)
-        elif head in (_PUBACK, _PUBREC, _PUBCOMP):
+        elif head in (PUBACK, PUBREC, PUBCOMP):
             self._injector.acknowledged(frame)
         elif head == _PINGRESP and self._pong is not None:
             answered, self._pong = self._pong, None

@@ -17,6 +17,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import FrameBuffer, body_offset, frame_length, scan
 from isthmus.mqtt.packets import ConnAck
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.publish_layout import PUBACK, PUBREC, packet_id_at
 from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WHOLE_PACKET_BYTES = 65_536
 
 _ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
 
-_PUBACK, _PUBREC, _SUBACK, _UNSUBACK = 0x40, 0x50, 0x90, 0xB0
+_SUBACK, _UNSUBACK = 0x90, 0xB0
 
 
 class BrokerSession(Session):
@@ -131,12 +132,12 @@ class BrokerSession(Session):
             if head in (_SUBACK, _UNSUBACK):
                 client.awaited -= 1
                 self._show(client, data[start:stop])
-            elif head in (_PUBACK, _PUBREC) and stop - start >= 4:
+            elif head in (PUBACK, PUBREC) and stop - start >= 4:
                 pos = body_offset(data, start)
                 client.publish_answered(
-                    data[pos] << 8 | data[pos + 1],
+                    packet_id_at(data, pos),
                     refused=stop > pos + 2 and data[pos + 2] >= 0x80,
-                    final=head == _PUBACK,
+                    final=head == PUBACK,
                 )
 
     def _show(self, client: ClientSession, frame: bytes) -> None:

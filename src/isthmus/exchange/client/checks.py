@@ -12,6 +12,7 @@ from isthmus.exchange.traffic.routes import decode_topic
 from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import Connect, Packet, Subscribe, Unsubscribe
 from isthmus.mqtt.primitives import ReadLimits
+from isthmus.mqtt.publish_layout import QOS
 from isthmus.mqtt.publish_properties import check_publish_properties
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.mqtt.rules import Rule
@@ -63,7 +64,7 @@ def _too_deep(what: str, limit: int, reason_code: ReasonCode) -> RemoteProtocolE
 
 def check_publish_id(data: bytes, head: int, pos: int, stop: int) -> None:
     """The packet identifier at `pos` of a PUBLISH at QoS 1 or 2."""
-    if head & 0x06 == 0x06:
+    if head & QOS == QOS:
         raise MalformedPacket("QoS 3", section="MQTT-3.3.1-4")
     if pos + 2 <= stop and not (data[pos] or data[pos + 1]):
         raise RemoteProtocolError("packet identifier 0", section="MQTT-2.2.1-3")

@@ -56,6 +56,20 @@ from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect, PubRel
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.publish_layout import (
+    DUP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    QOS,
+    RETAIN,
+    acknowledgment,
+    packet_id_at,
+    publish_answer,
+    publish_id,
+)
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 
 if TYPE_CHECKING:
@@ -68,10 +82,9 @@ CHECK_FRAMES = 64
 
 _ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
 _CONNECT = 0x10
-_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _PINGREQ = 0xC0
 _DISCONNECT = 0xE0
-_SHORT_ACKS = frozenset((_PUBACK, _PUBREC, _PUBREL, _PUBCOMP))
+_SHORT_ACKS = frozenset((PUBACK, PUBREC, PUBREL, PUBCOMP))
 _ANSWERED = frozenset((8, 10))  # SUBSCRIBE, UNSUBSCRIBE
 _FROM_SERVER_ONLY = frozenset((0, 2, 9, 11, 13))  # reserved, CONNACK, SUBACK, UNSUBACK, PINGRESP
 
@@ -281,15 +294,15 @@ class ClientSession(ClientInput):
         try:
             for start, stop in frames:
                 head = data[start]
-                if head & 0xF0 == 0x30:
+                if head & 0xF0 == PUBLISH:  # the sums of `mqtt.publish_layout`, in place
                     body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
                     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
                     topic = data[body + 2 : topic_end]
-                    if head & 0x06:
+                    if head & QOS:
                         waits += 1
                         check_publish_id(data, head, topic_end, stop)
                         topic_end += 2
-                    elif head & 0x08:
+                    elif head & DUP:
                         raise MalformedPacket("DUP set with QoS 0", section="MQTT-3.3.1-2")
                     if topic_end + v5 > stop:
                         raise MalformedPacket("a PUBLISH that ends within its header")
@@ -299,10 +312,14 @@ class ClientSession(ClientInput):
                     if inspects and not self._approved(head, data[start:stop]):
                         self._forward(data[begin:start], 0)
                         begin = stop
-                    elif route.neighbors and head == 0x30 and not (v5 and data[topic_end]):
+                    elif route.neighbors and head == PUBLISH and not (v5 and data[topic_end]):
                         exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
                     elif (
-                        route.neighbors or head & 0x01 or (head & 0x06 and exchange.recovery.active)
+                        route.neighbors
+                        or head & RETAIN
+                        or (head & QOS and exchange.recovery.active)
+                        or head & RETAIN
+                        or (head & QOS and exchange.recovery.active)
                     ):
                         self._to_fabric(data[start:stop], topic)
                     publishes += 1
@@ -359,8 +376,8 @@ class ClientSession(ClientInput):
         if head in _SHORT_ACKS and stop - start == 4:
             if not (data[start + 2] or data[start + 3]):
                 raise RemoteProtocolError("packet identifier 0", section="MQTT-2.2.1-3")
-            if head == _PUBREL:
-                self.unreleased.release(data[start + 2] << 8 | data[start + 3])
+            if head == PUBREL:
+                self.unreleased.release(packet_id_at(data, start + 2))
             return
         if head == _PINGREQ and stop - start == 2:
             return
@@ -394,11 +411,10 @@ class ClientSession(ClientInput):
         ):
             return True
         self.relay.counters.refusals["publish-kept-back"] += 1
-        if head & 0x06:
-            answer = _PUBACK if head & 0x06 == 0x02 else _PUBREC
+        if head & QOS:
             # MQTT 3.1.1 cannot say no: the client takes it for delivered (§3.3.5).
             reason = b"\x83" if self.protocol_level == 5 else b""
-            self._write(bytes((answer, 2 + len(reason))) + _packet_id(frame).to_bytes(2) + reason)
+            self._write(acknowledgment(publish_answer(head), publish_id(frame), reason))
         return False
 
     # ---- what goes to other nodes --------------------------------------------------------
@@ -414,7 +430,7 @@ class ClientSession(ClientInput):
         exchange = self.relay.exchange
         message = from_publish(frame, self.protocol_level, topic, exchange.node_id, self.host.now())
         if message.qos == 2 and self.unreleased.is_repetition(
-            _packet_id(frame), dup=bool(frame[0] & 0x08)
+            publish_id(frame), dup=bool(frame[0] & DUP)
         ):
             return  # sent again, and passed on before [MQTT-4.3.3-10]
         exchange.client_publish(message, self._hold_for_link)
@@ -425,8 +441,8 @@ class ClientSession(ClientInput):
 
         Some do all the same (RabbitMQ lowers the QoS): the fabric gets it if the broker says so.
         """
-        if frame[0] & 0x06 and self.withheld_bytes + len(frame) <= self.relay.limits.packet_bytes:
-            packet_id = _packet_id(frame)
+        if frame[0] & QOS and self.withheld_bytes + len(frame) <= self.relay.limits.packet_bytes:
+            packet_id = publish_id(frame)
             self._take_withheld(packet_id)
             self.awaited += 1
             self.withheld_bytes += len(frame)
@@ -532,13 +548,6 @@ class ClientSession(ClientInput):
         # A packet of ours must not land inside one of the broker's that is passing in pieces.
         if not (isinstance(self.paired, BrokerSession) and self.paired.passing):
             self.wire.write(data)
-
-
-def _packet_id(publish: bytes) -> int:
-    """Of a PUBLISH at QoS 1 or 2."""
-    pos = body_offset(publish, 0)
-    pos += 2 + (publish[pos] << 8 | publish[pos + 1])
-    return publish[pos] << 8 | publish[pos + 1]
 
 
 def _nothing() -> None:
