@@ -20,7 +20,7 @@ from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import RetainedSync
-from isthmus.exchange.retained.values import Entry, Retained, Version
+from isthmus.exchange.retained.values import Retained, RetainedEntry, Version
 
 NOW = 1_760_000_000_000
 LINKS = ((0, 1), (1, 2), (1, 3), (3, 2))
@@ -274,7 +274,7 @@ def test_accounts_are_right_whatever_happens(
         version = Version(now_ms - age_ms, 0, "b")
         store.offer(Retained(topic, payload, b"", 0, version, expiry_s), now_ms)
         entries = {
-            topic: Entry.unpacked(packed)
+            topic: RetainedEntry.unpacked(packed)
             for leaf in store._leaves.values()
             for topic, packed in leaf.items()
         }

@@ -17,7 +17,7 @@ from isthmus.exchange.topology.messages import (
     CHUNK_BYTES,
     MAX_COUNTER,
     Announcement,
-    Hello,
+    GuardHello,
     LinkEntry,
     NodeKey,
     Update,
@@ -223,7 +223,7 @@ def forged_by(fabric: Fabric, liar: str, rng: random.Random, *, subtle: bool) ->
     if subtle:
         forged = Announcement(about, said.sequence + rng.choice([1, 7, 2**32]), ())
     elif rng.random() < 0.3:
-        return encode_hello(Hello(f"life-{fabric.members[liar].lives}", MAX_COUNTER))
+        return encode_hello(GuardHello(f"life-{fabric.members[liar].lives}", MAX_COUNTER))
     else:
         entries = [
             LinkEntry(entry.peer, MAX_COUNTER, rng.choice([0, 1, MAX_COUNTER]))

@@ -52,20 +52,20 @@ from isthmus.errors import ConfigError, ConfigMistake
 __all__ = [
     "PROTECT",
     "Address",
-    "Broker",
+    "BrokerTable",
     "BrokerTls",
     "BrokerUrl",
     "Cooperation",
     "FabricConfig",
     "FabricNode",
     "Limits",
-    "Link",
+    "LinkTable",
     "LinkTls",
     "Listen",
     "Log",
     "NodeConfig",
     "NodeIdentity",
-    "Peer",
+    "PeerTable",
     "Tls",
     "is_fabric_file",
     "is_scenario_file",
@@ -128,7 +128,7 @@ class BrokerTls(Section):
     verify: bool = Field(default=True, examples=[True])
 
 
-class Broker(Section):
+class BrokerTable(Section):
     """``[broker]``: the broker this node stands in front of.
 
     User name and password are for the node's own sessions, which publish what comes from other
@@ -156,7 +156,7 @@ class LinkTls(Section):
     ca: FileField | None = Field(default=None, examples=["fabric-ca.crt"])
 
 
-class Link(Section):
+class LinkTable(Section):
     """``[link]``: how this node talks to other nodes, whoever connects."""
 
     qos: Qos = Field(default=1, examples=[1])
@@ -187,7 +187,7 @@ class Link(Section):
             raise ValueError(f"address: {address} is not on this machine; {PROTECT}")
 
 
-class Peer(Section):
+class PeerTable(Section):
     """``[[peer]]``: another node, which this one connects to and keeps connected to."""
 
     address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
@@ -248,9 +248,9 @@ class NodeConfig(Section):
     node: NodeIdentity
     listen: Listen = Field(default_factory=Listen)
     tls: Tls = Field(default_factory=Tls)
-    broker: Broker
-    link: Link = Field(default_factory=Link)
-    peer: Annotated[tuple[Peer, ...], Field(strict=False)] = ()
+    broker: BrokerTable
+    link: LinkTable = Field(default_factory=LinkTable)
+    peer: Annotated[tuple[PeerTable, ...], Field(strict=False)] = ()
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
@@ -277,7 +277,7 @@ class FabricConfig(Section):
     """The whole file of a fabric of nodes and brokers on this machine."""
 
     node: Annotated[tuple[FabricNode, ...], Field(strict=False)]
-    link: Link = Field(default_factory=Link)
+    link: LinkTable = Field(default_factory=LinkTable)
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
@@ -302,16 +302,16 @@ def load_fabric_config(path: str | Path) -> FabricConfig:
     return load_file(Path(path), FabricConfig, fabric_contradictions)
 
 
-def peer_from(data: object) -> Peer:
+def peer_from(data: object) -> PeerTable:
     """Check what would stand in a ``[[peer]]`` table; raises `ConfigError` with every mistake."""
     from isthmus.config.mistakes import describe, dotted
 
     try:
-        return Peer.model_validate(data)
+        return PeerTable.model_validate(data)
     except ValidationError as error:
         raise ConfigError(
             [
-                ConfigMistake("", dotted(loc), describe(Peer, loc, item))
+                ConfigMistake("", dotted(loc), describe(PeerTable, loc, item))
                 for item in error.errors(include_url=False)
                 for loc in [item["loc"][:1]]
             ]

@@ -67,11 +67,11 @@ def _fabric_config() -> FabricConfig:
 
 def _show(fabric: Fabric, for_s: float | None) -> int:
     """The traffic of one demo, from first connection to last arrival."""
-    from isthmus.demo.traffic import Traffic
+    from isthmus.demo.traffic import DemoClients
     from isthmus.demo.view import View
 
     with ExitStack() as stack:
-        traffic = Traffic(fabric.nodes)
+        traffic = DemoClients(fabric.nodes)
         stack.callback(traffic.close)
         traffic.connect()
         ledger, view = traffic.ledger, View(fabric.nodes, traffic.ledger)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from isthmus.fabric.processes import RunningNode
 
-__all__ = ["Traffic"]
+__all__ = ["DemoClients"]
 
 ANSWER_S = 10.0
 KEEP_ALIVE_S = 30
@@ -95,7 +95,7 @@ class _Client:
         self.paho.loop_stop()
 
 
-class Traffic:
+class DemoClients:
     """All clients of the demo."""
 
     def __init__(self, nodes: Sequence[RunningNode]) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.config.addresses import Address
 from isthmus.logs import get_logger
-from isthmus.node.admin_pages import AdminNode, Answer, Request, answer
+from isthmus.node.admin_pages import AdminNode, AdminRequest, Answer, answer
 
 if TYPE_CHECKING:
     import h11
@@ -239,7 +239,7 @@ class AdminServer:
                 else:  # ConnectionClosed or PAUSED
                     return None
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: AdminRequest) -> Answer:
         try:
             reply = answer(self._node, request, self._hosts)
         except Exception:
@@ -267,11 +267,11 @@ def _network(client: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _request(head: h11.Request, body: bytes, client: str) -> Request:
+def _request(head: h11.Request, body: bytes, client: str) -> AdminRequest:
     def header(name: bytes) -> str:
         return b",".join(value for key, value in head.headers if key == name).decode("latin-1")
 
-    return Request(
+    return AdminRequest(
         method=head.method.decode("latin-1"),
         target=head.target.decode("latin-1"),
         accept=header(b"accept"),

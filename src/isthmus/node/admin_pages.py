@@ -31,7 +31,7 @@ from isthmus.config.files import peer_from
 from isthmus.errors import ConfigError
 from isthmus.node.neighbors import neighbors
 
-__all__ = ["PAGES", "AdminNode", "Answer", "Request", "StatusSource", "answer"]
+__all__ = ["PAGES", "AdminNode", "AdminRequest", "Answer", "StatusSource", "answer"]
 
 INDEX = """Isthmus node; see docs/reference/admin.md.
 
@@ -63,7 +63,7 @@ class AdminNode(StatusSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AdminRequest:
     """One HTTP request, after framing."""
 
     method: str
@@ -89,7 +89,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def answer(node: AdminNode, request: Request, hosts: Collection[str] = ()) -> Answer:
+def answer(node: AdminNode, request: AdminRequest, hosts: Collection[str] = ()) -> Answer:
     """What `request` is answered with by a node that is called `hosts`, in small letters."""
     if request.host and not _is_ours(request.host, hosts):
         return _problem(
@@ -113,7 +113,7 @@ def answer(node: AdminNode, request: Request, hosts: Collection[str] = ()) -> An
     return page(node, request)
 
 
-def _may_not_change(request: Request) -> Answer | None:
+def _may_not_change(request: AdminRequest) -> Answer | None:
     if not _is_loopback(request.client):
         return _problem(403, "changes are taken only from this machine (loopback)")
     if request.content_type.partition(";")[0].strip().lower() != JSON:
@@ -163,15 +163,15 @@ def _problem(status: int, *problems: str) -> Answer:
     return _json(status, {"problems": list(problems)})
 
 
-def _index(node: AdminNode, request: Request) -> Answer:
+def _index(node: AdminNode, request: AdminRequest) -> Answer:
     return Answer(200, INDEX.encode())
 
 
-def _healthz(node: AdminNode, request: Request) -> Answer:
+def _healthz(node: AdminNode, request: AdminRequest) -> Answer:
     return Answer(200, b"ok\n")
 
 
-def _readyz(node: AdminNode, request: Request) -> Answer:
+def _readyz(node: AdminNode, request: AdminRequest) -> Answer:
     if node.ready:
         return Answer(200, b"ready\n")
     status = node.status()
@@ -188,22 +188,22 @@ def _readyz(node: AdminNode, request: Request) -> Answer:
     return Answer(503, f"{reason}\n".encode())
 
 
-def _status(node: AdminNode, request: Request) -> Answer:
+def _status(node: AdminNode, request: AdminRequest) -> Answer:
     return _json(200, node.status())
 
 
-def _metrics(node: AdminNode, request: Request) -> Answer:
+def _metrics(node: AdminNode, request: AdminRequest) -> Answer:
     from isthmus.node.metrics import exposition
 
     body, content_type = exposition(node, request.accept)
     return Answer(200, body, content_type)
 
 
-def _peers(node: AdminNode, request: Request) -> Answer:
+def _peers(node: AdminNode, request: AdminRequest) -> Answer:
     return _json(200, neighbors(node.status()))
 
 
-def _add_peer(node: AdminNode, request: Request) -> Answer:
+def _add_peer(node: AdminNode, request: AdminRequest) -> Answer:
     try:
         wanted = json.loads(request.body)
     except (ValueError, RecursionError) as error:
@@ -227,7 +227,7 @@ def _add_peer(node: AdminNode, request: Request) -> Answer:
     return _json(202, {"address": address})
 
 
-def _remove_peer(node: AdminNode, request: Request) -> Answer:
+def _remove_peer(node: AdminNode, request: AdminRequest) -> Answer:
     name = unquote(request.target.partition("?")[0].removeprefix(PEER_PREFIX))
     if node.remove_peer(name):
         return _json(200, {"removed": name})
@@ -238,7 +238,7 @@ def _remove_peer(node: AdminNode, request: Request) -> Answer:
 
 
 PEER_PREFIX = "/api/peers/"
-Page = Callable[[AdminNode, Request], Answer]
+Page = Callable[[AdminNode, AdminRequest], Answer]
 PAGES: Mapping[str, Mapping[str, Page]] = {
     "/": {"GET": _index},
     "/healthz": {"GET": _healthz},

@@ -28,7 +28,7 @@ from isthmus.node.sockets import as_protocol, probe_when_idle
 if TYPE_CHECKING:
     from isthmus.exchange.link.links import Links
 
-__all__ = ["LinkChannel", "TlsDoor", "dial"]
+__all__ = ["LinkChannel", "LinkTlsDoor", "dial"]
 
 DIAL_TIMEOUT_S = 5.0
 LINGER_S = 1.0
@@ -135,7 +135,7 @@ class LinkChannel(Session):
         return self.wire.get_write_buffer_size()
 
 
-class TlsDoor(asyncio.Protocol):
+class LinkTlsDoor(asyncio.Protocol):
     """A connection to the link port whose TLS handshake is under way.
 
     The event loop tells a protocol of a TLS connection only when its handshake is over.  So this

@@ -35,12 +35,12 @@ from isthmus.logs import configure, get_logger
 from isthmus.node.admin import AdminServer
 from isthmus.node.collector import keep_collections_short
 from isthmus.node.host import NodeHost
-from isthmus.node.link_io import LinkChannel, TlsDoor
+from isthmus.node.link_io import LinkChannel, LinkTlsDoor
 from isthmus.node.pacing import Pacer
 from isthmus.node.set_aside import SetAside
 from isthmus.node.sockets import as_protocol, probe_when_idle
 from isthmus.node.tls import client_context, link_contexts
-from isthmus.node.tls_door import TlsDoor as ClientTlsDoor
+from isthmus.node.tls_door import ClientTlsDoor
 from isthmus.node.upstream import Upstream
 from isthmus.node.watchdog import Watchdog
 from isthmus.processes.kernel import raise_open_files
@@ -168,7 +168,7 @@ class Node:
             if link_tls is None:
                 accept = partial(_link, links, self.relay.turns)
             else:
-                accept = partial(TlsDoor, links, self.relay.turns, link_tls)
+                accept = partial(LinkTlsDoor, links, self.relay.turns, link_tls)
             await self._serve("link", listen.link, accept)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)

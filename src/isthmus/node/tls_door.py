@@ -1,6 +1,6 @@
 """The door of a TLS port for clients.
 
-The event loop tells a protocol of a TLS connection only when its handshake is over.  `TlsDoor`
+The event loop tells a protocol of a TLS connection only when its handshake is over.  The door
 therefore takes the plain connection, which is a guest of the relay's `Entrance` from its first
 moment, and has the handshake done on a duplicate of its socket.
 """
@@ -16,10 +16,10 @@ from typing import cast
 
 from isthmus.exchange.client.relay import Relay
 
-__all__ = ["TlsDoor"]
+__all__ = ["ClientTlsDoor"]
 
 
-class TlsDoor(asyncio.Protocol):
+class ClientTlsDoor(asyncio.Protocol):
     """A connection to a TLS port whose handshake is under way; `make` makes what comes after."""
 
     def __init__(

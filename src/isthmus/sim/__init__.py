@@ -3,7 +3,7 @@
 from isthmus.sim.check import AlgorithmFailed, check_algorithm
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.generating import generate
-from isthmus.sim.network import Wire
+from isthmus.sim.network import WireSettings
 from isthmus.sim.run import ScheduleFailed, run_schedule
 from isthmus.sim.shrink import shrink
 
@@ -11,7 +11,7 @@ __all__ = [
     "AlgorithmFailed",
     "ScheduleFailed",
     "SimFabric",
-    "Wire",
+    "WireSettings",
     "check_algorithm",
     "generate",
     "run_schedule",

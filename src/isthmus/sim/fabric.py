@@ -31,7 +31,7 @@ from isthmus.exchange.traffic.traffic import DOUBT_S
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
-from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, Wire
+from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.trace import Trace
 
@@ -53,14 +53,14 @@ class SimFabric:
         algorithm: str | AlgorithmFactory = "sf",
         options: Mapping[str, object] | None = None,
         link: LinkSettings | None = None,
-        wire: Wire | None = None,
+        wire: WireSettings | None = None,
         trace: bool = False,
         settle_s: float | None = None,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking."""
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
-        self.network = Network(self.engine, self.trace, wire or Wire())
+        self.network = Network(self.engine, self.trace, wire or WireSettings())
         self.streams = self.engine.random_for("streams")
         """Where what clients, nodes and brokers say to each other is cut."""
         self.factory: AlgorithmFactory = (
@@ -132,7 +132,7 @@ class SimFabric:
             before = self.network.wire(a.name, b.name)
             delay_s = before.delay_s if delay_s is None else delay_s
             rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
-            self.network.set_wire(a.name, b.name, Wire(delay_s, rate))
+            self.network.set_wire(a.name, b.name, WireSettings(delay_s, rate))
         self._note("link", a, b)
         a.peers[b.address] = (lanes, qos)
         if a.running:

@@ -31,7 +31,7 @@ from isthmus.mqtt.publish_layout import topic_start
 from isthmus.sim.engine import Engine
 from isthmus.sim.trace import Trace
 
-__all__ = ["CONNECT_TIMEOUT_S", "Endpoint", "Network", "SimChannel", "Wire"]
+__all__ = ["CONNECT_TIMEOUT_S", "Endpoint", "Network", "SimChannel", "WireSettings"]
 
 CONNECT_TIMEOUT_S = 2.0
 SOCKET_BUFFER_BYTES = 64 << 10
@@ -45,7 +45,7 @@ _FIN = b""
 
 
 @dataclass(slots=True)
-class Wire:
+class WireSettings:
     """What lies between two nodes."""
 
     delay_s: float = 0.005
@@ -84,7 +84,7 @@ class SimChannel:
 
     other: SimChannel
 
-    def __init__(self, network: Network, owner: Endpoint, wire: Wire) -> None:
+    def __init__(self, network: Network, owner: Endpoint, wire: WireSettings) -> None:
         self._network = network
         self._wire = wire
         self.owner = owner
@@ -239,7 +239,7 @@ class SimChannel:
 class Network:
     """Who can reach whom, and every connection there is."""
 
-    def __init__(self, engine: Engine, trace: Trace, wire: Wire) -> None:
+    def __init__(self, engine: Engine, trace: Trace, wire: WireSettings) -> None:
         self.engine = engine
         self.trace = trace
         self.random: random.Random = engine.random_for("network")
@@ -247,20 +247,20 @@ class Network:
         self.off: set[str] = set()
         """Machines that are gone without a word."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
-        self._wires: dict[frozenset[str], Wire] = {}
+        self._wires: dict[frozenset[str], WireSettings] = {}
         self._cut: set[frozenset[str]] = set()
         self._listening: dict[str, Endpoint] = {}
         self._channels: dict[SimChannel, None] = {}
 
     # ---- shape ---------------------------------------------------------------------------
 
-    def set_wire(self, one: str, other: str, wire: Wire) -> None:
+    def set_wire(self, one: str, other: str, wire: WireSettings) -> None:
         self._wires[frozenset((one, other))] = wire
 
-    def wire(self, one: str, other: str) -> Wire:
+    def wire(self, one: str, other: str) -> WireSettings:
         return self._wires.get(frozenset((one, other)), self.default_wire)
 
-    def wires(self) -> list[Wire]:
+    def wires(self) -> list[WireSettings]:
         return [self.default_wire, *self._wires.values()]
 
     def reachable(self, one: str, other: str) -> bool:

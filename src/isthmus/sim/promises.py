@@ -19,7 +19,7 @@ from isthmus.sim.invariants import Violation
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Schedule
 
-__all__ = ["Message", "Promises"]
+__all__ = ["PromisedMessage", "Promises"]
 
 NEVER_S = -1e9
 SETTLED_S = 2.0
@@ -42,7 +42,7 @@ ONCE_AT_THE_STEADY = ("double", "outlast", "renamed")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PromisedMessage:
     """What was published, and by whom."""
 
     at_s: float
@@ -65,7 +65,7 @@ class Promises:
     fabric: SimFabric
     clients: dict[str, SimClient] = field(default_factory=dict)
     probes: dict[str, SimClient] = field(default_factory=dict)
-    messages: dict[bytes, Message] = field(default_factory=dict)
+    messages: dict[bytes, PromisedMessage] = field(default_factory=dict)
     ends_s: list[float] = field(default_factory=list)
     """When nodes and brokers ended."""
     retained: list[tuple[float, str, int]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Promises:
         if retain:
             self.retained.append((self.fabric.now_s, topic, len(self.messages)))
         if payload:
-            self.messages[payload.encode()] = Message(
+            self.messages[payload.encode()] = PromisedMessage(
                 self.fabric.now_s,
                 client.node.name,
                 client.client_id,
@@ -198,14 +198,14 @@ class Promises:
         for client in self.clients.values():
             self._check_order(client)
 
-    def _may_miss(self, message: Message, client: SimClient) -> bool:
+    def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:
         if message.expiry_s is not None:
             return True
         if message.topic in client.node.broker.poison:
             return True
         return self._touched(message, client)
 
-    def _touched(self, message: Message, client: SimClient) -> bool:
+    def _touched(self, message: PromisedMessage, client: SimClient) -> bool:
         """Whether on its way there was a node whose id was not its own alone all the time."""
         touched = self.renamed | self.duplicated
         return bool(touched) and not touched.isdisjoint(self._way(message.node, client.node.name))
@@ -242,7 +242,7 @@ class Promises:
             names = sorted(payload.decode() for payload in lost)
             raise Violation(f"{len(lost)} messages are lost and {counted} given up: {names}")
 
-    def _was_for(self, message: Message, client: SimClient) -> bool:
+    def _was_for(self, message: PromisedMessage, client: SimClient) -> bool:
         """Whether every node on the way had the next one as its neighbor, and none ended."""
         way = self._way(message.node, client.node.name)
         trace = self.fabric.trace
@@ -270,7 +270,7 @@ class Promises:
 
     def _check_order(self, client: SimClient) -> None:
         """Of the first time that each came: what a crash repeats, it repeats in order as well."""
-        seen: dict[tuple[str, str, int], Message] = {}
+        seen: dict[tuple[str, str, int], PromisedMessage] = {}
         for payload in dict.fromkeys(client.payloads()):
             message = self.messages.get(payload)
             if message is None or message.qos == 0 or message.retain:
@@ -316,7 +316,7 @@ class Promises:
             if not client.connected or client.will is None:
                 continue
             will = client.will
-            self.messages[will.payload] = Message(
+            self.messages[will.payload] = PromisedMessage(
                 self.fabric.now_s, client.node.name, client.client_id, will.topic, 1, False
             )
             client.vanish()
@@ -361,7 +361,7 @@ class Promises:
                         f"({message}) {count} times"
                     )
 
-    def _held_up(self, message: Message) -> bool:
+    def _held_up(self, message: PromisedMessage) -> bool:
         """At QoS 0, without a number: a partition held it up while the tree of a ring changed.
 
         It then comes by the old way and, late, by the new one.

@@ -34,12 +34,12 @@ from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.invariants import check_at_rest, check_empty, check_topology
-from isthmus.sim.network import Wire
+from isthmus.sim.network import WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.promises import Promises
 from isthmus.sim.schedule import POISON, Action, Schedule
 
-__all__ = ["Outcome", "ScheduleFailed", "run_schedule"]
+__all__ = ["ScheduleFailed", "ScheduleOutcome", "run_schedule"]
 
 
 class ScheduleFailed(AssertionError):
@@ -56,7 +56,7 @@ class ScheduleFailed(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScheduleOutcome:
     """What a run that kept all promises did."""
 
     events: int
@@ -74,7 +74,7 @@ def run_schedule(
     options: Mapping[str, object] | None = None,
     settle_s: float | None = None,
     trace: bool = False,
-) -> Outcome:
+) -> ScheduleOutcome:
     """Raises `ScheduleFailed`."""
     run = _Run(schedule, algorithm, options, settle_s, trace=trace)
     try:
@@ -102,7 +102,7 @@ class _Run:
             algorithm=algorithm,
             options=options,
             link=schedule.settings,
-            wire=Wire(schedule.delay_s, schedule.bytes_per_s),
+            wire=WireSettings(schedule.delay_s, schedule.bytes_per_s),
             trace=trace,
             settle_s=settle_s,
         )
@@ -112,7 +112,7 @@ class _Run:
         self.clients = self.promises.clients
         self.wills = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> ScheduleOutcome:
         self._set_up()
         begin_s = self.fabric.now_s
         for action in self.schedule.actions:
@@ -128,7 +128,7 @@ class _Run:
         promises.check_wills()
         promises.check_at_most_once()
         self._leave()
-        return Outcome(
+        return ScheduleOutcome(
             self.fabric.engine.events,
             self.fabric.now_s,
             len(promises.messages),

@@ -15,7 +15,7 @@ from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.files import (
     FabricConfig,
     NodeConfig,
-    Peer,
+    PeerTable,
     is_fabric_file,
     load_fabric_config,
     load_node_config,
@@ -442,7 +442,7 @@ def test_an_algorithms_own_keys_are_passed_on(write: Write) -> None:
 
 
 def test_a_peer_by_itself() -> None:
-    assert peer_from({"address": "h:1", "qos": 0}) == Peer(address=Address("h", 1), qos=0)
+    assert peer_from({"address": "h:1", "qos": 0}) == PeerTable(address=Address("h", 1), qos=0)
     with pytest.raises(ConfigError) as caught:
         peer_from({"address": "h:0", "qos": 3, "session": 1})
     assert {mistake.key for mistake in caught.value.mistakes} == {"address", "qos", "session"}

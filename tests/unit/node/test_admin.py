@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from isthmus.exchange.client.counters import Counters
-from isthmus.node.admin_pages import PAGES, Answer, Request
+from isthmus.node.admin_pages import PAGES, AdminRequest, Answer
 from isthmus.node.admin_pages import answer as answer_request
 from isthmus.node.metrics import (
     COUNTER_HELP,
@@ -86,14 +86,14 @@ class FakeNode:
 
 
 def answer(node: FakeNode, method: str, target: str, accept: str = "") -> Answer:
-    return answer_request(node, Request(method, target, accept))
+    return answer_request(node, AdminRequest(method, target, accept))
 
 
 def change(node: FakeNode, method: str, target: str, body: object = None, **more: str) -> Answer:
     """A change as `isthmus peers` asks for it, but for `more`."""
     usual = {"content_type": "application/json", "host": "127.0.0.1:9883", "client": "127.0.0.1"}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return answer_request(node, Request(method, target, body=content, **{**usual, **more}))
+    return answer_request(node, AdminRequest(method, target, body=content, **{**usual, **more}))
 
 
 def metrics(node: FakeNode) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -313,7 +313,7 @@ def test_who_may_change_a_node(unusual: dict[str, str], status: int) -> None:
 )
 @pytest.mark.parametrize("path", ["/healthz", "/api/status", "/nope"])
 def test_what_a_node_may_be_called(host: str, status: int, path: str) -> None:
-    reply = answer_request(FakeNode(), Request("GET", path, host=host), ["node-1.example"])
+    reply = answer_request(FakeNode(), AdminRequest("GET", path, host=host), ["node-1.example"])
     assert reply.status == (404 if status == 200 and path == "/nope" else status)
     assert (b"admin_hosts" in reply.body) == (status == 421)
 

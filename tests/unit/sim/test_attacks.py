@@ -21,7 +21,7 @@ from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.store import RetainedStore
 from isthmus.exchange.retained.values import Version
 from isthmus.exchange.traffic.recovery import Recovery
-from isthmus.exchange.traffic.seen import SeenMessages, Verdict
+from isthmus.exchange.traffic.seen import Novelty, SeenMessages
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.sim.disk import Disk
@@ -39,9 +39,9 @@ def awaits_nobody(self: Recovery) -> None:
     """After a crash messages are routed before the neighbors are back."""
 
 
-def takes_all(self: SeenMessages, *_: object) -> Verdict:
+def takes_all(self: SeenMessages, *_: object) -> Novelty:
     """Repetitions are not recognized."""
-    return Verdict.NEW
+    return Novelty.NEW
 
 
 def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:

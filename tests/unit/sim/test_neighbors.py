@@ -17,7 +17,7 @@ from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.network import Wire
+from isthmus.sim.network import WireSettings
 from isthmus.sim.node import SimNode
 
 LAST = 2**53 - 1
@@ -236,7 +236,7 @@ def test_a_neighbor_that_announces_too_many_nodes_is_cut_off_alone() -> None:
 def test_a_neighbor_whose_lanes_are_being_opened_is_not_let_go(seed: int) -> None:
     """b dials, then a does, and opening two lanes takes longer than `hold_s`."""
     settings = LinkSettings(hold_s=1.0, lanes=2)
-    fabric = SimFabric(seed=seed, link=settings, wire=Wire(delay_s=0.3))
+    fabric = SimFabric(seed=seed, link=settings, wire=WireSettings(delay_s=0.3))
     a, b = fabric.node("a"), fabric.node("b")
     fabric.link(b, a)
     fabric.run(10.0)

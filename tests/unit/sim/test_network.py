@@ -12,7 +12,7 @@ from isthmus.exchange.link.connection import Connection
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine
-from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, SimChannel, Wire
+from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, SimChannel, WireSettings
 from isthmus.sim.trace import Trace
 
 PACKET = encode(Publish("a", b"payload"), 5)
@@ -52,10 +52,10 @@ class End:
 
 
 class Pair:
-    def __init__(self, seed: int = 1, wire: Wire | None = None) -> None:
+    def __init__(self, seed: int = 1, wire: WireSettings | None = None) -> None:
         self.engine = Engine(seed)
         trace = Trace(self.engine, on=False)
-        self.network = Network(self.engine, trace, wire or Wire(delay_s=0.1))
+        self.network = Network(self.engine, trace, wire or WireSettings(delay_s=0.1))
         self.a, self.b = End("a"), End("b")
         self.failed: list[str] = []
         self.network.listen(self.b)
@@ -95,7 +95,7 @@ def test_some_chunks_are_cut() -> None:
 
 
 def test_bandwidth_delays() -> None:
-    pair = Pair(wire=Wire(delay_s=0.1, bytes_per_s=len(PACKET)))
+    pair = Pair(wire=WireSettings(delay_s=0.1, bytes_per_s=len(PACKET)))
     here, _ = pair.open()
     here.write(PACKET)
     here.write(PACKET)

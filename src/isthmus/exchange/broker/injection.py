@@ -51,7 +51,7 @@ __all__ = [
     "INNOCENT_FAREWELLS",
     "MAX_WAITING_BYTES",
     "TRIES",
-    "Entry",
+    "InjectedMessage",
     "Injection",
     "InjectionShell",
     "SessionTerms",
@@ -126,7 +126,7 @@ class InjectionShell(Protocol):
         ...
 
 
-class Entry:
+class InjectedMessage:
     """A message on its way to the broker."""
 
     __slots__ = ("done", "falls", "message", "suspect")
@@ -162,13 +162,13 @@ class Injection:
         self._shell = shell
         self._aversions = Aversions() if aversions is None else aversions
         self._counters = counters
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[InjectedMessage] = deque()
         self._waiting_bytes = 0
         self._raised_bytes = 0
         """Of what came at QoS 0, is published at QoS 1 and is not done."""
-        self._newest: dict[bytes, Entry] = {}
+        self._newest: dict[bytes, InjectedMessage] = {}
         """By topic the last retained message at QoS 0 that waits."""
-        self._in_flight: dict[int, Entry] = {}
+        self._in_flight: dict[int, InjectedMessage] = {}
         self._unreleased: Counter[bytes] = Counter()
         """Topics with messages at QoS 2 in flight."""
         self._last_id = 0
@@ -200,7 +200,7 @@ class Injection:
 
     def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
         """Publish `message`; False if it had to be dropped, which only happens at QoS 0."""
-        entry = Entry(message, done)
+        entry = InjectedMessage(message, done)
         if message.qos == 0:
             if is_special(message.topic):
                 return self._inject_special(entry)
@@ -215,7 +215,7 @@ class Injection:
         self._advance()
         return True
 
-    def _inject_special(self, entry: Entry) -> bool:
+    def _inject_special(self, entry: InjectedMessage) -> bool:
         """Publish what came at QoS 0 at QoS 1, so that it can be blamed."""
         message, done, cost = entry.message, entry.done, entry.cost
         if self._raised_bytes + cost > MAX_WAITING_BYTES and not message.retain:
@@ -255,7 +255,7 @@ class Injection:
         """See `Host.give_up_injected`."""
         # Suspects may be at the broker already, and one of them may stand accused.
         newest = {each.message.topic: each for each in self._waiting if each.message.retain}
-        given_up, kept = [], deque[Entry]()
+        given_up, kept = [], deque[InjectedMessage]()
         for entry in self._waiting:
             message = entry.message
             if (
@@ -274,11 +274,11 @@ class Injection:
             entry.finish()
         return len(given_up)
 
-    def _wait(self, entry: Entry) -> None:
+    def _wait(self, entry: InjectedMessage) -> None:
         self._waiting.append(entry)
         self._waiting_bytes += entry.cost
 
-    def _supersede(self, entry: Entry) -> bool:
+    def _supersede(self, entry: InjectedMessage) -> bool:
         """Over the bound only the newest retained message of a topic is kept."""
         topic = entry.message.topic
         older = self._newest.get(topic)
@@ -310,7 +310,7 @@ class Injection:
             else:
                 self._send(entry)
 
-    def _may_go(self, entry: Entry) -> bool:
+    def _may_go(self, entry: InjectedMessage) -> bool:
         assert self._terms is not None
         if not entry.suspect:
             return not self._suspects_in_flight and len(self._in_flight) < self._terms.window
@@ -323,7 +323,7 @@ class Injection:
             return False
         return len(self._in_flight) < min(self._trial_window, self._terms.window)
 
-    def _send(self, entry: Entry) -> None:
+    def _send(self, entry: InjectedMessage) -> None:
         assert self._terms is not None
         terms, message = self._terms, entry.message
         if self._aversions and (why := self._aversions.to(message.topic, self._shell.now())):
@@ -378,12 +378,12 @@ class Injection:
         self._proven = self._terms is not None
         self._advance()
 
-    def lost(self) -> Entry | None:
+    def lost(self) -> InjectedMessage | None:
         """The session is gone; what was in flight goes first in the next one, as suspects.
 
         Returns the message that is accused: the only one in flight, in a session that was proven.
         """
-        accused: Entry | None = None
+        accused: InjectedMessage | None = None
         if self._suspects_in_flight == 1 and len(self._in_flight) == 1:
             (accused,) = self._in_flight.values()
         for entry in reversed(self._in_flight.values()):
@@ -426,7 +426,7 @@ class Injection:
 
     # ---- blame ---------------------------------------------------------------------------
 
-    def blame(self, accused: Entry, cause: str) -> bool:
+    def blame(self, accused: InjectedMessage, cause: str) -> bool:
         """The broker stood, only the session fell; True if the message was set aside for it.
 
         To be called between `lost` and `opened`.
@@ -455,7 +455,7 @@ class Injection:
         if self._waiting:
             self._waiting[0].falls = 0
 
-    def _set_aside(self, entry: Entry, cause: str) -> None:
+    def _set_aside(self, entry: InjectedMessage, cause: str) -> None:
         self._counters["set_aside"] += 1
         self._shell.set_aside(entry.message, cause)
         entry.finish()

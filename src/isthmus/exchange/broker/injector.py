@@ -35,7 +35,7 @@ from isthmus.errors import ProtocolError
 from isthmus.exchange.broker.injection import (
     INNOCENT_FAREWELLS,
     MAX_WAITING_BYTES,
-    Entry,
+    InjectedMessage,
     Injection,
     SessionTerms,
 )
@@ -88,7 +88,7 @@ class Injector:
         self._closed = False
         self.silent = False
         """The broker was asked something and does not answer."""
-        self._accused: Entry | None = None
+        self._accused: InjectedMessage | None = None
         self._cause = ""
         self._witness: _Witness | None = None
         self._timer: Cancellable | None = None

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Entrance", "Guest"]
+__all__ = ["Entrance", "Newcomer"]
 
 SILENT_S = 2.0
 
 
-class Guest(Protocol):
+class Newcomer(Protocol):
     """A connection that is not yet a client."""
 
     def cut_off(self) -> None:
@@ -29,15 +29,15 @@ class Entrance:
     """Who is there, in the order in which they came to where they are."""
 
     def __init__(self) -> None:
-        self._guests: dict[Guest, tuple[float, bool]] = {}
+        self._guests: dict[Newcomer, tuple[float, bool]] = {}
         self.handshakes = 0
         """Those that are no client session yet."""
 
-    def enter(self, guest: Guest, now_s: float, *, handshake: bool) -> None:
+    def enter(self, guest: Newcomer, now_s: float, *, handshake: bool) -> None:
         self._guests[guest] = now_s, handshake
         self.handshakes += handshake
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: Newcomer) -> None:
         _, handshake = self._guests.pop(guest, (0.0, False))
         self.handshakes -= handshake
 

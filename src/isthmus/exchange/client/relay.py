@@ -13,7 +13,7 @@ from isthmus.exchange.client.broker_session import BrokerSession
 from isthmus.exchange.client.checks import read_limits
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
-from isthmus.exchange.client.entrance import Entrance, Guest
+from isthmus.exchange.client.entrance import Entrance, Newcomer
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.pending import Pending
 from isthmus.exchange.session import SessionHost
@@ -111,7 +111,7 @@ class Relay:
         self.counters.clients_accepted += 1
         return True
 
-    def knocked(self, guest: Guest) -> bool:
+    def knocked(self, guest: Newcomer) -> bool:
         """A handshake begins, which counts as a client; whether there is room for it."""
         if not self._has_room() and not self._has_waiting_room():
             self.counters.refusals["clients-limit"] += 1

@@ -11,8 +11,8 @@ from typing import Final
 
 from isthmus.errors import MalformedPacket
 from isthmus.exchange.retained.values import (
-    Entry,
     Retained,
+    RetainedEntry,
     Version,
     read_retained,
     read_version,
@@ -37,7 +37,7 @@ _ENTRY, _ENTRY_WITHOUT_BODY = b"E", b"V"
 _OWED, _OWED_WITHOUT_BODY = b"e", b"v"
 
 
-def journal_body(topic: bytes, entry: Entry) -> bytes:
+def journal_body(topic: bytes, entry: RetainedEntry) -> bytes:
     due = (0 if entry.due_ms is None else entry.due_ms + 1).to_bytes(8)
     if entry.payload is None:
         kind = _OWED_WITHOUT_BODY if entry.owed else _ENTRY_WITHOUT_BODY
@@ -47,7 +47,7 @@ def journal_body(topic: bytes, entry: Entry) -> bytes:
     return kind + due + write_retained(retained)
 
 
-def read_journal_body(body: bytes) -> tuple[bytes, Entry | Version | None]:
+def read_journal_body(body: bytes) -> tuple[bytes, RetainedEntry | Version | None]:
     """A topic with its entry, a topic that was forgotten (None), or no topic and the clock.
 
     Raises `RemoteProtocolError` if it is none of these.
@@ -65,7 +65,7 @@ def read_journal_body(body: bytes) -> tuple[bytes, Entry | Version | None]:
     due = reader.four_byte_integer() << 32 | reader.four_byte_integer()
     retained = read_retained(reader)
     reader.finish()
-    return retained.topic, Entry(
+    return retained.topic, RetainedEntry(
         retained.version,
         retained.payload if kind in (_ENTRY, _OWED) else None,
         retained.properties,

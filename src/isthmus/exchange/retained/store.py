@@ -47,9 +47,9 @@ from isthmus.exchange.retained.journal import (
 )
 from isthmus.exchange.retained.values import (
     ORIGIN,
-    Entry,
     PackedEntry,
     Retained,
+    RetainedEntry,
     Version,
     leaf_of,
     write_version,
@@ -229,7 +229,7 @@ class RetainedStore:
             entry = self._find(first[1])
             assert entry is not None
             due_ms = entry.version.wall_ms + self._tombstone_ms
-            self._put(first[1], Entry(entry.version, b"", due_ms=due_ms, owed=entry.owed))
+            self._put(first[1], RetainedEntry(entry.version, b"", due_ms=due_ms, owed=entry.owed))
             self._bound_tombstones()
             left -= 1
         while left and (first := self._drop_times.first()) and first[0] <= now_ms:
@@ -247,11 +247,13 @@ class RetainedStore:
             return self._store_tombstone(retained.topic, retained.version, now_ms)
         topic = retained.topic
         due_ms = None if retained.expiry_s is None else now_ms + 1000 * retained.expiry_s
-        entry = Entry(retained.version, retained.payload, retained.properties, retained.qos, due_ms)
+        entry = RetainedEntry(
+            retained.version, retained.payload, retained.properties, retained.qos, due_ms
+        )
         known = self._find(topic)
         is_new = known is None or known.deleted
         if not self._has_room(topic, entry, known):
-            entry = Entry(retained.version, None, due_ms=due_ms)
+            entry = RetainedEntry(retained.version, None, due_ms=due_ms)
             if not is_new or self._has_room(topic, entry, known):
                 self._bodies_left_out += 1
             else:
@@ -269,7 +271,7 @@ class RetainedStore:
 
     def _store_tombstone(self, topic: bytes, version: Version, now_ms: int) -> bool:
         known = self._find(topic)
-        entry = Entry(version, b"", due_ms=version.wall_ms + self._tombstone_ms)
+        entry = RetainedEntry(version, b"", due_ms=version.wall_ms + self._tombstone_ms)
         if version.wall_ms + self._tombstone_ms <= now_ms:
             self._put(topic, None)
         elif self._has_room(topic, entry, known):
@@ -280,7 +282,7 @@ class RetainedStore:
             self._put(topic, None)
         return known is not None or self._find(topic) is not None
 
-    def _has_room(self, topic: bytes, entry: Entry, known: Entry | None) -> bool:
+    def _has_room(self, topic: bytes, entry: RetainedEntry, known: RetainedEntry | None) -> bool:
         """Whether `entry` fits in place of `known`, if need be after dropping tombstones."""
         needed = entry.size(topic) - (known.size(topic) if known is not None else 0)
         if self._bytes - self._tombstone_bytes + needed > self.limits.max_bytes:
@@ -300,12 +302,12 @@ class RetainedStore:
             self._tombstones_dropped += 1
             self._put(first[1], None)
 
-    def _put(self, topic: bytes, entry: Entry | None) -> None:
+    def _put(self, topic: bytes, entry: RetainedEntry | None) -> None:
         """The only place that changes an entry: all that is counted is counted here."""
         index = leaf_of(topic)
         leaf = self._leaves.get(index, {})
         packed = leaf.pop(topic, None)
-        known = None if packed is None else Entry.unpacked(packed)
+        known = None if packed is None else RetainedEntry.unpacked(packed)
         if known is None and entry is None:
             return
         if known is not None:
@@ -326,7 +328,7 @@ class RetainedStore:
         if self._journal:
             self._changed[topic] = None
 
-    def _deadlines(self, entry: Entry) -> Deadlines:
+    def _deadlines(self, entry: RetainedEntry) -> Deadlines:
         return self._drop_times if entry.deleted else self._expiry_times
 
     def _keep_sorted(
@@ -379,7 +381,7 @@ class RetainedStore:
         """Not to have it is better than to say so and not to have given it to the broker."""
         self._put(topic, None)
 
-    def _account(self, topic: bytes, entry: Entry, sign: int) -> None:
+    def _account(self, topic: bytes, entry: RetainedEntry, sign: int) -> None:
         self._bytes += sign * entry.size(topic)
         if entry.deleted:
             self._tombstones += sign
@@ -393,10 +395,10 @@ class RetainedStore:
         if leaf_digest:
             self._leaf_digests[index] = leaf_digest
 
-    def _find(self, topic: bytes) -> Entry | None:
+    def _find(self, topic: bytes) -> RetainedEntry | None:
         leaf = self._leaves.get(leaf_of(topic))
         packed = leaf.get(topic) if leaf is not None else None
-        return Entry.unpacked(packed) if packed is not None else None
+        return RetainedEntry.unpacked(packed) if packed is not None else None
 
     # ---- reading ----
 
@@ -572,7 +574,7 @@ class RetainedStore:
         else:
             self._load_entry(topic, entry)
 
-    def _load_entry(self, topic: bytes, entry: Entry) -> None:
+    def _load_entry(self, topic: bytes, entry: RetainedEntry) -> None:
         version = entry.version
         self._last = max(self._last, Version(version.wall_ms, version.counter, self.origin))
         known = self._find(topic)

@@ -20,9 +20,9 @@ from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_pr
 
 __all__ = [
     "ORIGIN",
-    "Entry",
     "PackedEntry",
     "Retained",
+    "RetainedEntry",
     "Version",
     "leaf_of",
     "read_retained",
@@ -84,7 +84,7 @@ PackedEntry = tuple[int, int, str, bytes | None, bytes, int, int | None, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RetainedEntry:
     """What a store remembers of a topic."""
 
     version: Version
@@ -120,7 +120,7 @@ class Entry:
         )
 
     @classmethod
-    def unpacked(cls, packed: PackedEntry) -> Entry:
+    def unpacked(cls, packed: PackedEntry) -> RetainedEntry:
         wall_ms, counter, origin, payload, properties, qos, due_ms, owed = packed
         return cls(Version(wall_ms, counter, origin), payload, properties, qos, due_ms, owed)
 

@@ -48,7 +48,7 @@ from isthmus.exchange.topology.messages import (
     MAX_COUNTER,
     MAX_LINKS,
     Announcement,
-    Hello,
+    GuardHello,
     NodeKey,
     Update,
     check_name,
@@ -169,7 +169,7 @@ class TopologyGuard:
         if link is None:
             return
         message = parse(payload)
-        if isinstance(message, Hello):
+        if isinstance(message, GuardHello):
             self._hello_arrived(link, message)
         elif link.peer is not None:  # before the hello: left over from before an interruption
             self._update_arrived(link, message)
@@ -300,7 +300,7 @@ class TopologyGuard:
         said = [link.heard[key] for link in self._links.values() if key in link.heard]
         return max(said, key=lambda announcement: announcement.sequence, default=None)
 
-    def _hello_arrived(self, link: GuardedLink, hello: Hello) -> None:
+    def _hello_arrived(self, link: GuardedLink, hello: GuardHello) -> None:
         formerly = tuple(link.heard)
         if link.greet(hello):
             self._send_hello(link)
@@ -503,7 +503,7 @@ class TopologyGuard:
     # ---- acting ----
 
     def _send_hello(self, link: GuardedLink) -> None:
-        self._send(link, encode_hello(Hello(self._here.incarnation, link.epoch)))
+        self._send(link, encode_hello(GuardHello(self._here.incarnation, link.epoch)))
 
     def _send(self, link: GuardedLink, payload: bytes) -> None:
         self._outbox.append((link, lambda: self._actions.send(link.neighbor, payload)))

@@ -22,7 +22,7 @@ from isthmus.exchange.topology.messages import (
     LEAP,
     MAX_COUNTER,
     Announcement,
-    Hello,
+    GuardHello,
     LinkEntry,
     NodeKey,
 )
@@ -63,7 +63,7 @@ class GuardedLink:
     def entry(self) -> LinkEntry | None:
         return None if self.peer is None else LinkEntry(self.peer, self.birth, self.opening)
 
-    def greet(self, hello: Hello) -> bool:
+    def greet(self, hello: GuardHello) -> bool:
         """The neighbor begins anew.  Returns whether it must be greeted again.
 
         A second hello of another life or epoch means that only the neighbor noticed an

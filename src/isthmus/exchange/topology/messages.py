@@ -33,7 +33,7 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "WIRE_VERSION",
     "Announcement",
-    "Hello",
+    "GuardHello",
     "LinkEntry",
     "Message",
     "NodeKey",
@@ -99,7 +99,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class GuardHello:
     incarnation: str
     epoch: int
 
@@ -110,14 +110,14 @@ class Update:
     gone: tuple[NodeKey, ...]
 
 
-Message = Hello | Update
+Message = GuardHello | Update
 
 
 def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def encode_hello(hello: Hello) -> bytes:
+def encode_hello(hello: GuardHello) -> bytes:
     fields = {"incarnation": hello.incarnation, "epoch": hello.epoch}
     return _dump({"v": WIRE_VERSION, "type": "hello", **fields}).encode()
 
@@ -188,7 +188,7 @@ def _message(data: object) -> Message:
         raise ValueError(f"version {data.get('v')!r:.20} is not supported; {WIRE_VERSION} is")
     match data:
         case {"type": "hello", "incarnation": incarnation, "epoch": epoch} if len(data) == 4:
-            return Hello(check_name(incarnation, "incarnation"), _counter(epoch, "epoch", 1))
+            return GuardHello(check_name(incarnation, "incarnation"), _counter(epoch, "epoch", 1))
         case {"type": "update", "nodes": list(nodes), "gone": list(gone)} if len(data) == 4:
             if len(nodes) + len(gone) > MAX_ITEMS:
                 raise ValueError(f"more than {MAX_ITEMS} nodes in a message")

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol
 
-__all__ = ["SeenMessages", "Verdict", "Ways"]
+__all__ = ["Novelty", "SeenMessages", "Ways"]
 
 BLOCK_NUMBERS = 1_024
 MAX_BLOCKS = 8_192
@@ -41,7 +41,7 @@ _Key = tuple[str, str, int]
 """Origin, its incarnation, and which `BLOCK_NUMBERS` of its numbers."""
 
 
-class Verdict(Enum):
+class Novelty(Enum):
     NEW = "new"
     REPEATED = "repeated"
     DOUBTFUL = "doubtful"
@@ -106,38 +106,38 @@ class SeenMessages:
 
     def take(
         self, origin: str, number: str, neighbor: str, content: tuple[bytes, bytes]
-    ) -> Verdict:
+    ) -> Novelty:
         """Judge what `neighbor` brings; it is remembered if it is new.
 
         `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.
         """
         incarnation, _, count = number.partition(".")
         if origin == self._node_id and incarnation == self._incarnation:
-            return Verdict.REPEATED  # of our own we know that they were here
+            return Novelty.REPEATED  # of our own we know that they were here
         block, offset = divmod(int(count, 16), BLOCK_NUMBERS)
         key, bit = (origin, incarnation, block), 1 << offset
         self.look()
         ways = self._ways.get(origin)
         trusted = self._trusted(origin, ways or frozenset())
         if neighbor not in trusted and ways is not None:
-            return Verdict.DOUBTFUL
+            return Novelty.DOUBTFUL
         for name in trusted:
             if name != neighbor and (brought := self._brought.get(name)) and brought.has(key, bit):
-                return Verdict.REPEATED
+                return Novelty.REPEATED
         if self._early or ways is None:
             early = (origin, number)
             if any(early in each and each[early] == hash(content) for each in self._early.values()):
-                return Verdict.REPEATED
+                return Novelty.REPEATED
             if neighbor not in trusted:
                 brought_early = self._early.setdefault(neighbor, {})
                 brought_early[early] = hash(content)
                 if len(brought_early) > MAX_EARLY:
                     del brought_early[next(iter(brought_early))]
-                return Verdict.NEW
+                return Novelty.NEW
         brought = self._brought.get(neighbor)
         if brought is None:
             brought = self._brought[neighbor] = _Numbers()
-        return Verdict.NEW if brought.add(key, bit) else Verdict.REPEATED
+        return Novelty.NEW if brought.add(key, bit) else Novelty.REPEATED
 
     def _trusted(self, origin: str, ways: frozenset[str]) -> frozenset[str]:
         recent = self._recent.get(origin)

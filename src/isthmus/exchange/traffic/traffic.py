@@ -33,7 +33,7 @@ from isthmus.exchange.traffic.message import Message, from_link, plain_to_link
 from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
 from isthmus.exchange.traffic.recovery import Awaited, Recovery
 from isthmus.exchange.traffic.routes import MAX_TOPICS, RouteTable
-from isthmus.exchange.traffic.seen import SeenMessages, Verdict
+from isthmus.exchange.traffic.seen import Novelty, SeenMessages
 
 __all__ = ["Traffic"]
 
@@ -244,13 +244,13 @@ class Traffic:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
         content = (message.topic, message.payload)
         verdict = self.seen.take(message.origin, message.number, link.info.peer, content)
-        if verdict is Verdict.NEW:
+        if verdict is Novelty.NEW:
             if in_hand is not None:
                 self.in_hand.take(in_hand)
             self._route_on(link, frame, message, in_hand)
             if in_hand is not None:
                 self.in_hand.relieve(in_hand.incoming, link)
-        elif verdict is Verdict.REPEATED:
+        elif verdict is Novelty.REPEATED:
             self.counters["repeated"] += 1
             if in_hand is not None:
                 self.in_hand.repeated(in_hand)

@@ -230,7 +230,7 @@ def test_expired_messages_are_done_without_the_broker(shell: Shell) -> None:
 # ---- blame -------------------------------------------------------------------------------
 
 
-def fall(shell: Shell) -> injection.Entry | None:
+def fall(shell: Shell) -> injection.InjectedMessage | None:
     return shell.core.lost()
 
 
@@ -258,7 +258,7 @@ def test_suspects_are_tried_alone_once_the_session_is_proven(shell: Shell) -> No
     assert shell.counters["set_aside"] == 0
 
 
-def accuse(shell: Shell) -> injection.Entry | None:
+def accuse(shell: Shell) -> injection.InjectedMessage | None:
     """A proven session falls; who was alone in flight."""
     shell.open()
     shell.core.proven()

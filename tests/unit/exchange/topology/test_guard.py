@@ -16,7 +16,7 @@ from isthmus.exchange.topology.messages import (
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
     Announcement,
-    Hello,
+    GuardHello,
     LinkEntry,
     NodeKey,
     Update,
@@ -86,7 +86,7 @@ class Recorder:
     def topology_changed(self) -> None:
         self.changes += 1
 
-    def last(self) -> Hello | Update:
+    def last(self) -> GuardHello | Update:
         return parse(self.sent[-1][1])
 
 
@@ -103,7 +103,7 @@ def guard_with_active_link() -> tuple[WatchedGuard, Recorder]:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
     assert guard.state("b") is ACTIVE
     actions.calls.clear()
@@ -132,8 +132,8 @@ def test_a_link_is_learned_and_then_activated() -> None:
     assert guard.state("b") is LinkState.DOWN
     guard.link_up("b")
     assert guard.state("b") is LEARNING
-    assert actions.last() == Hello("1", 1)
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    assert actions.last() == GuardHello("1", 1)
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     assert guard.state("b") is LEARNING
     assert actions.last() == Update((Announcement(A, 2, (LinkEntry(B, 5, 0),)),), ())
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 0),))))
@@ -150,7 +150,7 @@ def test_what_is_told_goes_before_the_activation() -> None:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
     assert actions.calls[-2:] == ["send b", "activate b"]
 
@@ -159,7 +159,7 @@ def test_a_link_of_an_earlier_session_is_not_believed() -> None:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 4, 1),))))
     guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(NodeKey("a", "0"), 5, 1),))))
     assert guard.state("b") is LEARNING
@@ -182,7 +182,7 @@ def guard_with_a_witness() -> tuple[WatchedGuard, Recorder, Announcement]:
     guard.link_up("b")
     guard.link_up("c")
     for name in "bc":
-        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+        guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
     opened = Announcement(B, 3, (LinkEntry(A, 5, 1),))
     guard.message_arrived("c", update(opened, Announcement(C, 1, (LinkEntry(A, 5, 1),))))
     return guard, actions, opened
@@ -210,7 +210,7 @@ def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
     for name in "ac":
         guard.link_up(name)
     for name in "ac":
-        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+        guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
     d = NodeKey("d", "1")
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
     guard.message_arrived("a", update(Announcement(A, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 7, 1)))))
@@ -227,8 +227,8 @@ def test_an_opening_is_never_used_twice() -> None:
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("c")
     guard.link_up("b")
-    guard.message_arrived("c", encode_hello(Hello("1", 5)))
-    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", encode_hello(GuardHello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 9)))
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 5, 1), LinkEntry(B, 7, 1)))))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 9, 0),))))
     assert own_openings(actions) == {"b": 1, "c": 1}
@@ -246,7 +246,7 @@ def test_a_hello_makes_former_openings_void() -> None:
     guard, actions, opened = guard_with_a_witness()
     guard.message_arrived("b", update(opened))
     actions.calls.clear()
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     assert guard.state("b") is BLOCKED
     assert "block b " in actions.calls
     guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 2),))))
@@ -276,9 +276,9 @@ def test_a_newer_opening_interrupts_the_older_one() -> None:
 
 def test_a_second_hello_of_another_epoch_is_answered() -> None:
     guard, actions = guard_with_active_link()
-    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 9)))
     assert actions.calls == ["send b", "send b", "block b "]
-    assert parse(actions.sent[-2][1]) == Hello("1", 1)
+    assert parse(actions.sent[-2][1]) == GuardHello("1", 1)
     assert guard.reach() == {}
 
 
@@ -286,7 +286,7 @@ def test_an_end_adopts_the_opening_of_the_other() -> None:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     guard.message_arrived("b", update(Announcement(B, 9, (LinkEntry(A, 5, 3),))))
     assert own_openings(actions) == {"b": 3}
     assert guard.state("b") is ACTIVE
@@ -296,20 +296,20 @@ def test_a_new_link_is_younger_than_all_that_was_heard_of() -> None:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     guard.link_up("c")
-    assert actions.last() == Hello("1", 6)
+    assert actions.last() == GuardHello("1", 6)
     known = (LinkEntry(A, 5, 1), LinkEntry(NodeKey("x", "1"), 70, 0))
     guard.message_arrived("b", update(Announcement(B, 2, known)))
     guard.link_up("d")
-    assert actions.last() == Hello("1", 71)
+    assert actions.last() == GuardHello("1", 71)
 
 
 def test_own_links_are_told_last() -> None:
     """Who sees the link in them knows everything that the other end knows."""
     guard, actions = guard_with_active_link()
     guard.link_up("c")
-    guard.message_arrived("c", encode_hello(Hello("1", 5)))
+    guard.message_arrived("c", encode_hello(GuardHello("1", 5)))
     told = actions.last()
     assert isinstance(told, Update)
     assert [announcement.node for announcement in told.nodes] == [B, A]
@@ -334,7 +334,7 @@ def test_updates_before_the_hello_are_left_over_and_ignored() -> None:
 def test_messages_of_links_that_are_down_are_ignored() -> None:
     actions = Recorder()
     guard = WatchedGuard("a", "1", actions)
-    guard.message_arrived("b", encode_hello(Hello("1", 9)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 9)))
     guard.link_down("b")
     assert actions.calls == []
 
@@ -352,7 +352,7 @@ def test_an_action_may_call_the_guard() -> None:
     guard.link_up("b")
     guard.link_up("c")
     for name in "bc":
-        guard.message_arrived(name, encode_hello(Hello("1", 5)))
+        guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
     actions.calls.clear()
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
     assert guard.state("b") is LinkState.DOWN
@@ -411,7 +411,7 @@ def test_break_before_make() -> None:
     guard = WatchedGuard("a", "1", actions)
     for name, epoch in (("b", 5), ("c", 6), ("d", 7)):
         guard.link_up(name)
-        guard.message_arrived(name, encode_hello(Hello("1", epoch)))
+        guard.message_arrived(name, encode_hello(GuardHello("1", epoch)))
     sequence = 0
 
     def say(name: str, *links: tuple[NodeKey, int, int]) -> dict[str, int]:
@@ -438,8 +438,8 @@ def test_what_is_closed_now_keeps_nothing_else_closed() -> None:
     guard = WatchedGuard("a", "1", actions)
     guard.link_up("b")
     guard.link_up("c")
-    guard.message_arrived("b", encode_hello(Hello("1", 5)))
-    guard.message_arrived("c", encode_hello(Hello("1", 9)))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
+    guard.message_arrived("c", encode_hello(GuardHello("1", 9)))
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 9, 0), LinkEntry(B, 7, 1)))))
     assert own_openings(actions) == {"b": 0, "c": 1}  # c has not opened its end yet
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 0), LinkEntry(C, 7, 1)))))
@@ -521,7 +521,7 @@ def test_two_nodes_with_one_id_are_reported_everywhere() -> None:
     fabric = fabric_of("abx", "ab", "ax")
     b = fabric.members["b"].guard
     b.link_up("x")
-    b.message_arrived("x", encode_hello(Hello("other", 50)))
+    b.message_arrived("x", encode_hello(GuardHello("other", 50)))
     twin = NodeKey("x", "other")
     b.message_arrived(
         "x", update(Announcement(twin, 1, (LinkEntry(NodeKey("b", "life-1"), 50, 1),)))
@@ -628,7 +628,7 @@ def test_a_neighbor_cannot_announce_without_end(monkeypatch: pytest.MonkeyPatch)
 def test_strangers_that_are_not_connected_are_not_passed_on() -> None:
     guard, actions = guard_with_active_link()
     guard.link_up("c")
-    guard.message_arrived("c", encode_hello(Hello("1", 9)))
+    guard.message_arrived("c", encode_hello(GuardHello("1", 9)))
     actions.sent.clear()
     ghost = NodeKey("ghost", "1")
     guard.message_arrived("b", update(Announcement(ghost, 1, (LinkEntry(B, 2, 1),))))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isthmus.exchange.traffic import seen
-from isthmus.exchange.traffic.seen import BLOCK_NUMBERS, MAX_BLOCKS, SeenMessages, Verdict
+from isthmus.exchange.traffic.seen import BLOCK_NUMBERS, MAX_BLOCKS, Novelty, SeenMessages
 
-NEW, REPEATED, DOUBTFUL = Verdict.NEW, Verdict.REPEATED, Verdict.DOUBTFUL
+NEW, REPEATED, DOUBTFUL = Novelty.NEW, Novelty.REPEATED, Novelty.DOUBTFUL
 
 
 class Fabric:
@@ -31,7 +31,7 @@ class Fabric:
         origin: str = "x",
         incarnation: str = "1",
         payload: bytes = b"",
-    ) -> Verdict:
+    ) -> Novelty:
         return self.seen.take(origin, f"{incarnation}.{number:x}", neighbor, (b"t", payload))
 
 
