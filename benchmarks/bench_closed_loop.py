@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
 from benchmarks.command import parser_of, run
-from benchmarks.relay.clients import LoadError, connected
+from benchmarks.relay.load import connect
 from benchmarks.relay.processes import (
     Process,
     configured_node,
@@ -31,10 +31,11 @@ from benchmarks.relay.processes import (
     machine_busy_ns,
     running_broker,
 )
-from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
-from benchmarks.relay.statistics import Run, Slice, Target, pool, spread
+from benchmarks.relay.report import conclude, machine_facts
+from benchmarks.relay.statistics import Run, Slice, Target, pool, slices_of, spread
 from benchmarks.relay.verdict import Figure
 
+from isthmus.errors import LoadError
 from isthmus.processes.ports import free_port
 
 __all__ = ["Load", "Publisher", "main"]
@@ -114,8 +115,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _bench(load: Load, out: Path, console: Console) -> bool:
-    machine = machine_facts()
-    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = machine_facts(console)
     rounds = []
     for number in range(load.rounds):
         rounds.append(_round(load, number))
@@ -131,13 +131,9 @@ def _bench(load: Load, out: Path, console: Console) -> bool:
     parts: dict[str, Any] = {
         "machine": machine,
         "plan": asdict(load),
-        "summary": {name: asdict(figure) for name, figure in figures.items()},
         "rounds": [{path: asdict(one) for path, one in each.items()} for each in rounds],
     }
-    write_json(document_of(parts, targets), out)
-    print_report(console, figures, targets)
-    console.print(f"written to {out}")
-    return all(target.met for target in targets)
+    return conclude(console, out, parts, figures, targets)
 
 
 def _figures(rounds: Sequence[Mapping[str, Run]]) -> dict[str, Figure]:
@@ -191,19 +187,20 @@ def _node(broker_port: int, limits: str) -> Iterator[Process]:
 
 
 def _measure(load: Load, port: int, processes: Mapping[str, Process]) -> list[Slice]:
-    names = [f"p{number}" for number in range(load.publishers)]
-    with connected(port, names) as socks, select.epoll() as poll:
+    with ExitStack() as stack:
+        poll = stack.enter_context(select.epoll())
         publishers = {}
-        for number, sock in enumerate(socks):
-            sock.setblocking(True)
+        for number, sock in enumerate(connect(port, load.publishers)):
+            stack.enter_context(sock).setblocking(True)
             publishers[sock.fileno()] = Publisher(sock, number, load.in_flight)
             poll.register(sock.fileno(), select.EPOLLIN)
         for publisher in publishers.values():
             publisher.begin()
+        count = 0
 
-        def push(for_s: float) -> int:
-            count, last_s = 0, time.perf_counter()
-            end = last_s + for_s
+        def push_until(end: float) -> int:
+            nonlocal count
+            last_s = time.perf_counter()
             while (now := time.perf_counter()) < end:
                 ready = poll.poll(0.05)
                 if ready:
@@ -218,19 +215,8 @@ def _measure(load: Load, port: int, processes: Mapping[str, Process]) -> list[Sl
             used = {name: cpu_ns(process.pid) for name, process in processes.items()}
             return used | {"generator": time.process_time_ns(), "machine": machine_busy_ns()}
 
-        push(load.warmup_s)
-        found: list[Slice] = []
-        quiet = 0
-        while quiet < load.slices and len(found) < load.slices * load.patience:
-            before, began = clocks(), time.perf_counter()
-            count = push(load.slice_s)
-            elapsed_s = time.perf_counter() - began
-            after = clocks()
-            found.append(
-                Slice(elapsed_s, count, {name: after[name] - before[name] for name in after})
-            )
-            quiet += found[-1].quiet
-        return found
+        push_until(time.perf_counter() + load.warmup_s)
+        return slices_of(push_until, clocks, load.slices, load.slice_s, load.patience)
 
 
 if __name__ == "__main__":

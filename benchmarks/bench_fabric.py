@@ -24,7 +24,7 @@ from benchmarks.command import parser_of, run
 from benchmarks.fabric.million import Million, measure_million
 from benchmarks.fabric.rounds import Plan, Round, measure_round
 from benchmarks.fabric.verdict import doubts, figures_of, round_document, targets_of
-from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
+from benchmarks.relay.report import conclude, machine_facts
 
 __all__ = ["main"]
 
@@ -62,8 +62,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _bench(plan: Plan, out: Path, console: Console) -> bool:
-    machine = machine_facts()
-    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = machine_facts(console)
     began = time.perf_counter()
     million = _million(plan, console)
     gc.disable()  # a collection in the generator would be taken for a delay of the path
@@ -74,16 +73,9 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
     took_s = round(time.perf_counter() - began, 1)
     figures = figures_of(rounds)
     targets = targets_of(figures, rounds, million)
-    doubtful = doubts(rounds)
-    summary = {name: asdict(figure) for name, figure in figures.items()}
     parts: dict[str, Any] = {"machine": machine, "plan": asdict(plan), "took_s": took_s}
-    parts |= {"doubts": doubtful, "summary": summary, **_documents(rounds, million)}
-    write_json(document_of(parts, targets), out)
-    print_report(console, figures, targets)
-    for doubt in doubtful:
-        console.print(doubt, style="yellow")
-    console.print(f"written to {out}")
-    return all(target.met for target in targets)
+    parts |= {"doubts": doubts(rounds), **_documents(rounds, million)}
+    return conclude(console, out, parts, figures, targets)
 
 
 def _million(plan: Plan, console: Console) -> Million | None:

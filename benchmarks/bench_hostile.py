@@ -29,10 +29,10 @@ from benchmarks.hostile.attacker import attack
 from benchmarks.hostile.bystanders import running_bystanders
 from benchmarks.hostile.inputs import INPUTS, Input, Target
 from benchmarks.hostile.report import Round, Row, print_rows, write_docs, write_json
-from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import configured_node, raise_file_limit, running_broker
 from benchmarks.relay.report import machine_facts
 
+from isthmus.errors import LoadError
 from isthmus.processes.ports import free_port
 
 __all__ = ["main"]
@@ -77,7 +77,7 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
     facts = {
         "commit": _commit(),
         "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": machine_facts(),
+        "machine": machine_facts(console),
         "size": size,
     }
     rounds: dict[str, list[Round]] = {each.name: [] for each in chosen}

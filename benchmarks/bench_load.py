@@ -28,7 +28,7 @@ from benchmarks.load.rounds import (
     measure_sending,
 )
 from benchmarks.relay.processes import raise_file_limit
-from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
+from benchmarks.relay.report import conclude, machine_facts
 from benchmarks.relay.statistics import Target, spread
 from benchmarks.relay.verdict import Figure
 
@@ -59,8 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _bench(plan: Plan, out: Path, console: Console) -> bool:
-    machine = machine_facts()
-    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = machine_facts(console)
     began = time.perf_counter()
     floods: list[Flood] = []
     sendings: list[Sending] = []
@@ -94,17 +93,11 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
         "plan": asdict(plan),
         "took_s": round(time.perf_counter() - began, 1),
         "doubts": doubts,
-        "summary": {name: asdict(figure) for name, figure in figures.items()},
         "floods": [asdict(flood) | {"rate": flood.rate} for flood in floods],
         "sendings": [asdict(sending) for sending in sendings],
         "crowd": None if crowd is None else asdict(crowd),
     }
-    write_json(document_of(parts, targets), out)
-    print_report(console, figures, targets)
-    for doubt in doubts:
-        console.print(doubt, style="yellow")
-    console.print(f"written to {out}")
-    return all(target.met for target in targets)
+    return conclude(console, out, parts, figures, targets)
 
 
 def _crowd(plan: Plan, console: Console) -> Crowd | None:

@@ -49,8 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _bench(options: argparse.Namespace, console: Console) -> bool:
-    machine = machine_facts()
-    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = machine_facts(console)
     began = time.perf_counter()
     logs = {}
     for scale in (options.scale / 2, options.scale):

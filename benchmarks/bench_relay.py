@@ -19,10 +19,10 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script: find `benchmarks`
 
 from benchmarks.command import parser_of, run
-from benchmarks.relay.clients import connect_clients, disconnect
 from benchmarks.relay.idle import Idle, measure_idle
+from benchmarks.relay.load import connect
 from benchmarks.relay.processes import raise_file_limit, running_broker, running_node
-from benchmarks.relay.report import document_of, machine_facts, print_report, write_json
+from benchmarks.relay.report import conclude, machine_facts
 from benchmarks.relay.rounds import Plan, Round, measure_round
 from benchmarks.relay.verdict import doubts, figures_of, round_document, targets_of
 
@@ -78,8 +78,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _bench(plan: Plan, out: Path, console: Console) -> bool:
-    machine = machine_facts()
-    console.print("  ".join(f"{key} {value}" for key, value in machine.items()))
+    machine = machine_facts(console)
     file_limit = raise_file_limit()
     gc.disable()  # a collection in the generator would be taken for a delay of the path
     began = time.perf_counter()
@@ -91,23 +90,16 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
     idle = _idle(plan, file_limit, console)
     figures = figures_of(rounds)
     targets = targets_of(figures, [start.listens_s for start in starts], idle)
-    doubtful = doubts(rounds)
     parts = {
         "machine": machine,
         "plan": asdict(plan),
         "took_s": round(time.perf_counter() - began, 1),
-        "doubts": doubtful,
-        "summary": {name: asdict(figure) for name, figure in figures.items()},
+        "doubts": doubts(rounds),
         "rounds": [round_document(one) for one in rounds],
         "starts": [asdict(start) for start in starts],
         "idle": None if idle is None else asdict(idle) | {"per_client": idle.bytes_per_client},
     }
-    write_json(document_of(parts, targets), out)
-    print_report(console, figures, targets)
-    for doubt in doubtful:
-        console.print(doubt, style="yellow")
-    console.print(f"written to {out}")
-    return all(target.met for target in targets)
+    return conclude(console, out, parts, figures, targets)
 
 
 def _starts(plan: Plan, console: Console) -> list[Start]:
@@ -116,7 +108,7 @@ def _starts(plan: Plan, console: Console) -> list[Start]:
         for _ in range(plan.starts):
             with running_node(broker.port) as node:
                 listening = time.perf_counter()
-                disconnect(connect_clients(node.port, ["first"]))
+                connect(node.port, 1)[0].close()
                 connack_s = node.start_s + time.perf_counter() - listening
                 starts.append(Start(node.start_s, connack_s))
     shown = " ".join(f"{start.listens_s:.3f}" for start in starts)

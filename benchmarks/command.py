@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.relay.clients import LoadError
 from rich.console import Console
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, LoadError
 
 __all__ = ["parser_of", "run"]
 

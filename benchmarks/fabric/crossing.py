@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.fabric.population import populate_site
+from benchmarks.fabric.population import load_site, probe
 from benchmarks.fabric.sites import Site
-from benchmarks.relay.population import Shape
 from benchmarks.relay.processes import cpu_ns, machine_busy_ns
 from benchmarks.relay.saturation import ClosedLoop, saturate
 from benchmarks.relay.statistics import Run, Slice, pool
@@ -38,12 +37,13 @@ def palindrome(paths: Sequence[str], number: int) -> tuple[str, ...]:
 
 
 def measure_crossing(
-    sites: Mapping[str, Site], turns: Sequence[str], shape: Shape, closed: ClosedLoop, tag: str
+    sites: Mapping[str, Site], turns: Sequence[str], closed: ClosedLoop
 ) -> dict[str, Run]:
     """Each path at saturation, in the order of `turns`; its slices pooled."""
     slices: dict[str, list[Slice]] = {path: [] for path in sites}
-    for part, path in enumerate(turns):
+    for path in turns:
         site = sites[path]
-        with populate_site(site, shape, f"{tag}{part}", across=True) as population:
-            slices[path] += saturate(population, closed, clocks_of(site))
+        with load_site(site, across=True) as load:
+            probe(site)
+            slices[path] += saturate(load, closed, clocks_of(site))
     return {path: pool(parts) for path, parts in slices.items()}

@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.fabric.crossing import clocks_of
-from benchmarks.fabric.population import populate_site
+from benchmarks.fabric.population import load_site
 from benchmarks.fabric.sites import Site
-from benchmarks.relay.clients import LoadError
-from benchmarks.relay.population import Shape
 from benchmarks.relay.processes import cpu_ns
 from benchmarks.relay.saturation import ClosedLoop, saturate
 from benchmarks.relay.statistics import Run, pool
 
+from isthmus.errors import LoadError
+
 __all__ = ["FAR", "Local", "measure_local"]
 
 FAR = ("far broker", "far node")
-SETTLED_NS = 500_000  # less CPU than that within `LOOK_S`: what the clients' arrival caused is over
+SETTLED_NS = 2_000_000  # less CPU than that within `LOOK_S`: what the arrival caused is over
 LOOK_S = 0.2
 SETTLE_S = 20.0
 
@@ -53,16 +53,16 @@ class Local:
         return (self.run.cores.get(process, 0.0) - idle) / self.published_rate * 1e6
 
 
-def measure_local(site: Site, shape: Shape, closed: ClosedLoop, idle_s: float, tag: str) -> Local:
+def measure_local(site: Site, closed: ClosedLoop, idle_s: float) -> Local:
     """Saturate the near side; `idle_s` is how long the silence before is measured."""
-    with populate_site(site, shape, tag, across=False) as population:
+    with load_site(site, across=False) as load:
         _settle(site)
         idle_cores = _idle(site, idle_s)
         before = site.crossed()
-        slices = saturate(population, closed, clocks_of(site))
+        slices = saturate(load, closed, clocks_of(site))
         after = site.crossed()
     crossed = None if before is None or after is None else after - before
-    return Local(pool(slices), shape.fan_out, idle_cores, crossed)
+    return Local(pool(slices), load.shape.fan_out, idle_cores, crossed)
 
 
 def _settle(site: Site) -> None:

@@ -12,7 +12,6 @@ all are sent, to have topics that ten filters match.
 from __future__ import annotations
 
 import random
-import re
 import statistics
 import tempfile
 import time
@@ -25,11 +24,14 @@ from benchmarks.bench_filter_index import HOT_TOPICS, all_filters, topics_by_hit
 from benchmarks.fabric.neighbor import Announcer, Neighbor, running_neighbor
 from benchmarks.fabric.sites import fabric_status, node_file, running_mosquitto
 from benchmarks.fabric.timed import plug_in
-from benchmarks.relay.clients import LoadError, connected
-from benchmarks.relay.processes import Memory, configured_node, cpu_ns, memory
+from benchmarks.relay.load import connect
+from benchmarks.relay.processes import Memory, configured_node, cpu_ns, memory, peak_bytes
 from benchmarks.relay.statistics import percentile
-from benchmarks.relay.wire import publish
 
+from isthmus.bench.load.frames import LEVEL
+from isthmus.errors import LoadError
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
 from isthmus.processes.ports import free_port
 
 __all__ = ["Million", "Routes", "distinct_topics", "measure_million", "routes_of"]
@@ -92,7 +94,7 @@ def measure_million(filters: int, topics: int, seed: int = 1) -> Million:
         left = time.perf_counter()
         _wait(lambda: not _neighbors(admin), TAKE_IN_S, "the neighbor's filters to go")
         let_go_s = time.perf_counter() - left
-        peak = peak_resident(Path(f"/proc/{node.pid}/status").read_text())
+        peak = peak_bytes(node.pid)
     return Million(filters, take_in_s, take_in_cpu_s, let_go_s, before, after, peak, tuple(routes))
 
 
@@ -120,11 +122,11 @@ def _taken_in(neighbor: Neighbor, filters: int) -> Callable[[], bool]:
 def _route_all(mqtt: int, admin: int, by_hits: dict[int, list[str]]) -> list[Routes]:
     """Publish once on every topic, through one client; the times that the node noted."""
     expected = sum(map(len, by_hits.values()))
-    with connected(mqtt, ["asker"]) as (client,):
+    with connect(mqtt, 1)[0] as client:
         client.settimeout(PUBLISH_S)
         for topics in by_hits.values():
             for first in range(0, len(topics), 500):
-                frames = [publish(topic, 0, 0, 0) for topic in topics[first : first + 500]]
+                frames = [encode(Publish(t, bytes(32)), LEVEL) for t in topics[first : first + 500]]
                 client.sendall(b"".join(frames))
         _wait(lambda: len(_noted(admin)[0]) >= expected, PUBLISH_S, "all topics to be routed")
     return routes_of(by_hits, *_noted(admin))
@@ -154,14 +156,6 @@ def routes_of(
         )
         first = last
     return found
-
-
-def peak_resident(status: str) -> int:
-    """The most that was resident, in bytes, from the text of ``/proc/PID/status``."""
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
-    if found is None:
-        raise ValueError("no VmHWM in the process's status")
-    return int(found[1]) * 1024
 
 
 def _noted(admin: int) -> tuple[list[int], list[int]]:

@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarks.fabric.timed import TimedSubscriptionFlooding
-from benchmarks.relay.clients import LoadError
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port, SessionInfo
 from isthmus.cooperation.subscription_flooding.algorithm import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
 from isthmus.cooperation.subscription_flooding.neighbor import BATCH_FILTERS, WINDOW, take_batch
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, LoadError
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.host import Cancellable, Channel, StateRewrite
 from isthmus.exchange.link.connection import Connection

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.fabric.crossing import measure_crossing, palindrome
 from benchmarks.fabric.local import Local, measure_local
 from benchmarks.fabric.sites import PATHS, running_site
-from benchmarks.relay.population import Shape
+from benchmarks.relay.load import Shape
 from benchmarks.relay.saturation import ClosedLoop
 from benchmarks.relay.statistics import Run
 
@@ -79,10 +79,10 @@ def measure_round(plan: Plan, number: int) -> Round:
         sites = {path: stack.enter_context(running_site(path)) for path in PATHS}
         return Round(
             " ".join(turns),
-            measure_crossing(sites, turns, plan.shape, plan.closed, "w"),
-            measure_crossing(sites, turns, plan.shape, lazy, "z"),
+            measure_crossing(sites, turns, plan.closed),
+            measure_crossing(sites, turns, lazy),
             {
-                path: measure_local(sites[path], plan.shape, plan.closed, plan.idle_s, "local")
+                path: measure_local(sites[path], plan.closed, plan.idle_s)
                 for path in turns[: len(PATHS)]
             },
         )

@@ -17,10 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.relay.clients import LoadError
 from benchmarks.relay.processes import Process, configured_node
 
 from isthmus.brokers import create
+from isthmus.errors import LoadError
 from isthmus.processes.ports import free_port
 
 __all__ = [

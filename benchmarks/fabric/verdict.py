@@ -14,8 +14,8 @@ from benchmarks.fabric.local import FAR
 from benchmarks.fabric.million import Million
 from benchmarks.fabric.rounds import Round
 from benchmarks.fabric.sites import PATHS
-from benchmarks.relay.statistics import Run, Target, spread
-from benchmarks.relay.verdict import Figure
+from benchmarks.relay.statistics import Target
+from benchmarks.relay.verdict import Figure, Figures, doubts_of
 
 __all__ = ["doubts", "figures_of", "round_document", "targets_of"]
 
@@ -30,12 +30,8 @@ Reading = Callable[[Round], float]
 
 def figures_of(rounds: Sequence[Round]) -> dict[str, Figure]:
     """Median and spread over the rounds of all that the rounds measured."""
-    found: dict[str, Figure] = {}
-
-    def add(name: str, unit: str, quiet: Callable[[Round], bool], read: Reading) -> None:
-        used = [one for one in rounds if quiet(one)] or list(rounds)
-        found[name] = Figure(unit, len(used), spread([read(one) for one in used]))
-
+    figures = Figures(rounds)
+    add = figures.add
     for kind in KINDS:
         quiet = _quiet(kind)
         for path in PATHS:
@@ -54,7 +50,7 @@ def figures_of(rounds: Sequence[Round]) -> dict[str, Figure]:
                 unit = "µs/published"
                 add(f"local {process}, {path}, raw", unit, quiet, _raw(path, process))
                 add(f"local {process}, {path}, above idle", unit, quiet, _above(path, process))
-    return found
+    return figures.found
 
 
 def _quiet(kind: str) -> Callable[[Round], bool]:
@@ -185,20 +181,11 @@ def round_document(one: Round) -> dict[str, Any]:
 
 def doubts(rounds: Sequence[Round]) -> list[str]:
     """What makes the figures doubtful, in words."""
-    runs: list[Run] = [
-        run
-        for one in rounds
-        for kind in (one.waiting, one.lazy, {path: it.run for path, it in one.local.items()})
-        for run in kind.values()
-    ]
-    found = []
-    limited = sum("generator" in run.limit for run in runs)
-    if limited:
-        found.append(
-            f"the load generator was at its limit in {limited} of {len(runs)} runs: "
-            "their rates are lower bounds"
-        )
-    noisy = sum(not run.quiet_slices for run in runs)
-    if noisy:
-        found.append(f"other processes disturbed {noisy} of {len(runs)} runs throughout")
-    return found
+    return doubts_of(
+        [
+            run
+            for one in rounds
+            for kind in (one.waiting, one.lazy, {path: it.run for path, it in one.local.items()})
+            for run in kind.values()
+        ]
+    )

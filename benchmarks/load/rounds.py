@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from benchmarks.load.tool import Peer, peak_memory_bytes, running_peer, running_tool
-from benchmarks.relay.clients import LoadError
-from benchmarks.relay.processes import cpu_ns, machine_busy_ns
+from benchmarks.load.tool import Peer, running_peer, running_tool
+from benchmarks.relay.processes import cpu_ns, machine_busy_ns, peak_bytes
 
+from isthmus.errors import LoadError
 from isthmus.pipeline.log.schema import file_path
 
 __all__ = [
@@ -119,7 +119,7 @@ def measure_flood(plan: Plan, processes: int, per_write: int) -> Flood:
             source_cpu_ns=source_ns,
             others_cores=others_ns / elapsed_s / 1e9,
             stalled_ms=sum(said["headroom"]["stalled_ms"] for said in measured),
-            peak_memory_bytes=max(peak_memory_bytes(pid) for pid in tool.pids),
+            peak_memory_bytes=max(peak_bytes(pid) for pid in tool.pids),
             file_bytes=sum(file.stat().st_size for file in files),
         )
 
@@ -210,14 +210,14 @@ def measure_crowd(clients: int) -> Crowd:
         running_tool(1, Path(name)) as tool,
     ):
         tool.clock()
-        before_bytes = peak_memory_bytes(tool.pids[0])
+        before_bytes = peak_bytes(tool.pids[0])
         began = time.perf_counter()
         tool.connect(sink.port, "publisher", clients)
         sink.wait_until_ready()
         connect_s = time.perf_counter() - began
         tool.measure(RUN, Path(name, "log"))
         tool.finish()
-        return Crowd(clients, connect_s, peak_memory_bytes(tool.pids[0]), before_bytes)
+        return Crowd(clients, connect_s, peak_bytes(tool.pids[0]), before_bytes)
 
 
 def check_sent(file: Path, sent: int, publishers: int) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.relay.clients import LoadError
-
-from isthmus.bench.coordinator.control import LineChannel, Message
+from isthmus.bench.coordinator.control import Message
+from isthmus.bench.coordinator.crew import Crew
+from isthmus.bench.coordinator.workers import LocalWorker
+from isthmus.bench.load.plan import Client, Role
+from isthmus.errors import LoadError
 from isthmus.processes.children import Launch, end, launch
 
-__all__ = ["Peer", "Tool", "peak_memory_bytes", "running_peer", "running_tool"]
+__all__ = ["Peer", "Tool", "running_peer", "running_tool"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPICS = [f"topic{number}" for number in range(1, 6)]
@@ -69,48 +71,40 @@ def running_peer(module: str, *arguments: object, folder: Path) -> Iterator[Peer
 class Tool:
     """Load processes that play clients of one role."""
 
-    def __init__(self, channels: Sequence[LineChannel], pids: Sequence[int]) -> None:
-        self._channels = tuple(channels)
-        self.pids = tuple(pids)
-
-    @property
-    def writers(self) -> list[str]:
-        return [channel.name for channel in self._channels]
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self.writers = [worker.writer for worker in crew.workers]
+        self.pids = [pid for worker in crew.workers for pid in worker.pids]
 
     def clock(self) -> None:
         """Until they answer, which is when they have started."""
-        for channel in self._channels:
-            channel.send({"do": "clock"}, ANSWER_S)
-            _answer(channel, "clock")
+        self._crew.clocks()
 
-    def connect(self, port: int, role: str, count: int) -> None:
+    def connect(self, port: int, role: Role, count: int) -> None:
         """Connect that many clients, dealt out to the processes."""
         writers = self.writers
         clients = [
-            {
-                "client": number,
-                "name": f"t-{role[:3]}-{number}",
-                "kind": "t",
-                "role": role,
-                "topic": number % len(TOPICS),
-                "node": "n1",
-                "writer": writers[number % len(writers)],
-            }
+            Client(
+                number,
+                f"t-{role[:3]}-{number}",
+                "t",
+                role,
+                number % len(TOPICS),
+                "n1",
+                writers[number % len(writers)],
+            )
             for number in range(count)
         ]
         order = {
             "do": "connect",
-            "clients": clients,
+            "clients": [asdict(client) for client in clients],
             "topics": TOPICS,
             "targets": {"n1": {"host": "127.0.0.1", "port": port}},
             "qos": {"t": 0, "l": 0},
             "payload_bytes": 32,
             "timeout_s": ANSWER_S,
         }
-        for channel in self._channels:
-            channel.send(order, ANSWER_S)
-        for channel in self._channels:
-            _answer(channel, "connected")
+        self._crew.ask(lambda _: order, "connected", ANSWER_S)
 
     def measure(
         self, run: str, log: Path, *, duration_s: float = 0, interval_ns: int = 1_000_000_000
@@ -124,58 +118,30 @@ class Tool:
             "duration_s": duration_s,
             "interval_ns": {"t": interval_ns},
         }
-        for channel in self._channels:
-            channel.send(order, ANSWER_S)
+        self._crew.tell(lambda _: order)
 
     def wait_for(self, messages: int) -> None:
         """Until they have received so many together."""
         received = dict.fromkeys(self.writers, 0)
         while sum(received.values()) < messages:
-            for channel in self._channels:
-                received[channel.name] = _answer(channel, "progress")["received"]
+            for worker, said in self._crew.listen(ANSWER_S):
+                received[worker.writer] = said["received"]
 
     def wait_for_the_end(self) -> None:
         """Until nobody publishes any more."""
-        for channel in self._channels:
-            while _answer(channel, "progress")["sending"]:
-                pass
+        sending = set(self.writers)
+        while sending:
+            sending -= {w.writer for w, said in self._crew.listen(ANSWER_S) if not said["sending"]}
 
     def finish(self) -> list[Message]:
         """Until all files are written; what each process says of the run."""
-        for channel in self._channels:
-            channel.send({"do": "finish"}, ANSWER_S)
-        return [_answer(channel, "measured", besides="progress") for channel in self._channels]
-
-
-def _answer(channel: LineChannel, expected: str, besides: str = "") -> Message:
-    while (answer := channel.receive(ANSWER_S))["is"] == besides:
-        pass
-    if answer["is"] != expected:
-        raise LoadError(f"{channel.name}: {answer}")
-    return answer
+        return list(self._crew.ask(lambda _: {"do": "finish"}, "measured", ANSWER_S).values())
 
 
 @contextmanager
 def running_tool(processes: int, folder: Path) -> Iterator[Tool]:
     """That many load processes."""
     with ExitStack() as stack:
-        channels, pids = [], []
-        for number in range(processes):
-            argv = [sys.executable, "-m", "isthmus.bench.load.worker", f"w{number}"]
-            what = Launch(argv, pipe_stdin=True, pipe_stdout=True)
-            process = launch(what, folder / f"w{number}.stderr")
-            stack.callback(end, process, 1.0)
-            assert process.stdin is not None
-            assert process.stdout is not None
-            pipes = process.stdout.fileno(), process.stdin.fileno()
-            channels.append(LineChannel(f"w{number}", *pipes))
-            pids.append(process.pid)
-        yield Tool(channels, pids)
-
-
-def peak_memory_bytes(pid: int) -> int:
-    """The most that a running process has had in memory."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    if found is None:
-        raise LoadError(f"/proc/{pid}/status has no VmHWM")
-    return int(found[1]) * 1024
+        crew = Crew([LocalWorker(f"w{number}", folder) for number in range(processes)])
+        stack.callback(crew.close)
+        yield Tool(crew)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from benchmarks.relay.clients import LoadError
+
+from isthmus.errors import LoadError
 
 __all__ = ["Taken", "differences", "take"]
 

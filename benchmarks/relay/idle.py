@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmarks.relay.clients import (
-    LoadError,
-    connect_clients,
-    connected,
-    disconnect,
-    subscribe_clients,
-)
+from benchmarks.relay.load import connect
 from benchmarks.relay.processes import Memory, Process, cpu_ns, memory
+
+from isthmus.bench.load.frames import LEVEL
+from isthmus.errors import LoadError
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Subscribe, Subscription
 
 __all__ = ["Idle", "measure_idle"]
 
 SETTLED_BYTES = 64 * 1024  # memory that changed by less between two looks has settled
 LOOK_S = 0.25
 SETTLE_S = 15.0
+SUBACK = b"\x90\x03\x00\x01\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +57,26 @@ def settled(pid: int) -> Memory:
 
 def measure_idle(node: Process, clients: int, watch_s: float = 2.0) -> Idle:
     """Connect `clients` through the node, look, subscribe each to a topic of its own, look."""
-    disconnect(connect_clients(node.port, ["idle-first"]))  # what the first client loads once
+    connect(node.port, 1)[0].close()  # what the first client loads once
     before = settled(node.pid)
     began = time.perf_counter()
-    with connected(node.port, [f"idle-{i}" for i in range(clients)]) as socks:
+    with ExitStack() as stack:
+        socks = [stack.enter_context(sock) for sock in connect(node.port, clients)]
         connect_s = time.perf_counter() - began
         with_connected = settled(node.pid)
         cpu_before, then = cpu_ns(node.pid), time.perf_counter()
         time.sleep(watch_s)  # the quiet time is what is measured here
         cores = (cpu_ns(node.pid) - cpu_before) / (time.perf_counter() - then) / 1e9
-        subscribe_clients(socks, [f"idle/{i}" for i in range(clients)])
+        _subscribe(socks)
         with_subscribed = settled(node.pid)
     after = settled(node.pid)
     return Idle(clients, connect_s, before, with_connected, with_subscribed, after, cores)
+
+
+def _subscribe(socks: Sequence[socket.socket]) -> None:
+    """Each to a topic of its own, at QoS 0."""
+    for number, sock in enumerate(socks):
+        sock.settimeout(SETTLE_S)
+        sock.sendall(encode(Subscribe(1, (Subscription(f"idle/{number}", 0),)), LEVEL))
+        if (answer := sock.recv(5)) != SUBACK:
+            raise LoadError(f"SUBACK granting QoS 0 expected, got {answer.hex(' ')}")

@@ -1,12 +1,12 @@
 """The broker and the node as processes: started, measured and stopped by their own ids.
 
 CPU time comes from the kernel's per-process CPU clock (nanoseconds, all threads, also those that
-ended), memory from ``/proc/PID/smaps_rollup``.
+ended).
 """
 
 from __future__ import annotations
 
-import os
+import re
 import resource
 import socket
 import sys
@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.relay.clients import LoadError
+import psutil
 
 from isthmus.brokers import create
-from isthmus.processes.children import Launch, end, launch
+from isthmus.errors import LoadError
+from isthmus.processes.children import Launch, end, launch, log_tail
 from isthmus.processes.ports import free_port
 
 __all__ = [
@@ -30,7 +31,8 @@ __all__ = [
     "cpu_ns",
     "machine_busy_ns",
     "memory",
-    "parse_smaps_rollup",
+    "peak_bytes",
+    "peak_resident",
     "raise_file_limit",
     "running_broker",
     "running_node",
@@ -70,27 +72,28 @@ def cpu_ns(pid: int) -> int:
 
 def machine_busy_ns() -> int:
     """CPU time that all processes and interrupts of this machine together have used."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _idle, _iowait, irq, softirq = fields[:7]
-    ticks = user + nice + system + irq + softirq
-    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-
-def parse_smaps_rollup(text: str) -> Memory:
-    """The sums of ``/proc/PID/smaps_rollup``."""
-    kib = {}
-    for line in text.splitlines():
-        key, _, rest = line.partition(":")
-        words = rest.split()
-        if len(words) == 2 and words[1] == "kB":
-            kib[key] = int(words[0])
-    unique = kib["Private_Clean"] + kib["Private_Dirty"]
-    return Memory(kib["Rss"] * 1024, kib["Pss"] * 1024, unique * 1024)
+    times = psutil.cpu_times()
+    busy_s = times.user + times.nice + times.system + times.irq + times.softirq
+    return round(busy_s * 1e9)
 
 
 def memory(pid: int) -> Memory:
     """What a process has in memory now."""
-    return parse_smaps_rollup(Path(f"/proc/{pid}/smaps_rollup").read_text())
+    found = psutil.Process(pid).memory_full_info()
+    return Memory(found.rss, found.pss, found.uss)
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that a running process has had in memory."""
+    return peak_resident(Path(f"/proc/{pid}/status").read_text())
+
+
+def peak_resident(status: str) -> int:
+    """The most that was resident, in bytes, from the text of ``/proc/PID/status``."""
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    if found is None:
+        raise ValueError("no VmHWM in the process's status")
+    return int(found[1]) * 1024
 
 
 def raise_file_limit() -> int:
@@ -136,11 +139,11 @@ def configured_node(
         try:
             while not _accepts(port):
                 if child.poll() is not None or time.perf_counter() - started > START_S:
-                    raise LoadError(f"the node does not listen on port {port}:\n{_tail(log)}")
+                    raise LoadError(f"the node does not listen on port {port}:\n{log_tail(log)}")
                 time.sleep(POLL_S)
             yield Process(child.pid, port, time.perf_counter() - started)
             if child.poll() is not None:
-                raise LoadError(f"the node ended with status {child.returncode}:\n{_tail(log)}")
+                raise LoadError(f"the node ended with status {child.returncode}:\n{log_tail(log)}")
         finally:
             end(child, STOP_S)
 
@@ -148,7 +151,3 @@ def configured_node(
 def _accepts(port: int) -> bool:
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-2000:]

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from isthmus.processes.children import find_executable
 
-__all__ = ["cpu_model", "document_of", "machine_facts", "print_report", "write_json"]
+__all__ = ["conclude", "cpu_model", "document_of", "machine_facts", "print_report", "write_json"]
 
 SCHEMA = 1
 
@@ -31,8 +31,8 @@ def cpu_model(cpuinfo: str) -> str:
     return found[1].strip() if found else platform.machine()
 
 
-def machine_facts() -> dict[str, Any]:
-    """Where and on what the figures were taken."""
+def machine_facts(console: Console) -> dict[str, Any]:
+    """Where and on what the figures are taken, which is said at once."""
     mosquitto = subprocess.run(
         [find_executable("mosquitto") or "mosquitto", "-h"],
         capture_output=True,
@@ -41,7 +41,7 @@ def machine_facts() -> dict[str, Any]:
     )
     version = re.search(r"mosquitto version (\S+)", mosquitto.stdout)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
+    facts = {
         "cpu": cpu_model(Path("/proc/cpuinfo").read_text()),
         "cores": os.cpu_count(),
         "memory_gib": round(memory_bytes / 2**30, 1),
@@ -52,6 +52,8 @@ def machine_facts() -> dict[str, Any]:
         "mosquitto": version[1] if version else "unknown",
         "load_average_at_start": list(os.getloadavg()),
     }
+    console.print("  ".join(f"{key} {value}" for key, value in facts.items()))
+    return facts
 
 
 def document_of(parts: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
@@ -92,6 +94,23 @@ def print_report(
         verdict = "[green]pass[/]" if target.met else "[red]missed[/]"
         table.add_row(target.name, bound, value, verdict, target.note)
     console.print(table)
+
+
+def conclude(
+    console: Console,
+    out: Path,
+    parts: Mapping[str, Any],
+    figures: Mapping[str, Figure],
+    targets: Sequence[Target],
+) -> bool:
+    """Write `parts`, with the figures and targets, to `out` and show them; whether all are met."""
+    summary = {name: asdict(figure) for name, figure in figures.items()}
+    write_json(document_of({**parts, "summary": summary}, targets), out)
+    print_report(console, figures, targets)
+    for doubt in parts.get("doubts", ()):
+        console.print(doubt, style="yellow")
+    console.print(f"written to {out}")
+    return all(target.met for target in targets)
 
 
 def _number(value: float) -> str:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from benchmarks.relay.clients import LoadError
+import numpy as np
 from benchmarks.relay.latency import OpenLoop, measure_latency
-from benchmarks.relay.population import Shape, populate
+from benchmarks.relay.load import HERE, Load, Shape, clients_of, loopback
 from benchmarks.relay.processes import (
     Process,
     cpu_ns,
@@ -22,7 +22,9 @@ from benchmarks.relay.processes import (
     running_node,
 )
 from benchmarks.relay.saturation import ClosedLoop, saturate
-from benchmarks.relay.statistics import QUIET_CORES, Run, Slice, percentile, pool
+from benchmarks.relay.statistics import QUIET_CORES, Run, Slice, pool
+
+from isthmus.errors import LoadError
 
 __all__ = ["PATHS", "Pace", "Plan", "Round", "measure_round"]
 
@@ -119,15 +121,19 @@ def measure_round(plan: Plan, number: int) -> Round:
 
         def abba(closed: ClosedLoop) -> dict[str, Run]:
             slices: dict[str, list[Slice]] = {path: [] for path in PATHS}
-            for part, path in enumerate((first, second, second, first)):
-                with populate(ports[path], plan.shape, f"{path}{part}") as population:
-                    slices[path] += saturate(population, closed, clocks)
+            for path in (first, second, second, first):
+                with _load(ports[path]) as load:
+                    slices[path] += saturate(load, closed, clocks)
             return {path: pool(slices[path]) for path in PATHS}
 
         waiting = abba(plan.closed)
         lazy = abba(replace(plan.closed, nap_s=plan.lazy_nap_s))
         latency = {path: _quietest_pace(plan, ports[path], clocks) for path in (first, second)}
     return Round(f"{first} {second} {second} {first}", waiting, lazy, latency)
+
+
+def _load(port: int) -> Load:
+    return Load(clients_of(), {HERE: loopback(port)})
 
 
 def _quietest_pace(plan: Plan, port: int, clocks: Clocks) -> Pace:
@@ -142,15 +148,15 @@ def _quietest_pace(plan: Plan, port: int, clocks: Clocks) -> Pace:
 
 def _pace(plan: Plan, port: int, clocks: Clocks) -> Pace:
     before, began = clocks(), time.perf_counter()
-    with populate(port, plan.shape, "pace") as population:
-        measured = measure_latency(population, plan.open)
+    with _load(port) as load:
+        measured = measure_latency(load, plan.open)
     after, elapsed_s = clocks(), time.perf_counter() - began
     used = Slice(elapsed_s, 0, {name: after[name] - before[name] for name in after})
-    ordered = [ns / 1000 for ns in measured.latencies_ns]
+    ordered = measured.latencies_us
     return Pace(
-        median_us=percentile(ordered, 50),
-        p99_us=percentile(ordered, 99),
-        max_us=ordered[-1],
+        median_us=float(np.percentile(ordered, 50)),
+        p99_us=float(np.percentile(ordered, 99)),
+        max_us=float(ordered[-1]),
         deliveries=len(ordered),
         achieved_rate=measured.achieved_rate,
         others_cores=used.others_cores,

@@ -8,10 +8,21 @@ slice was quiet all are used, and the run says so.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["QUIET_CORES", "Run", "Slice", "Spread", "Target", "percentile", "pool", "spread"]
+__all__ = [
+    "QUIET_CORES",
+    "Run",
+    "Slice",
+    "Spread",
+    "Target",
+    "percentile",
+    "pool",
+    "slices_of",
+    "spread",
+]
 
 QUIET_CORES = 0.15
 BUSY_CORES = 0.93  # a single-threaded process that uses so much of a core is at its limit
@@ -61,6 +72,29 @@ class Run:
         """What kept the rate from being higher, as far as CPU time tells."""
         at_limit = [name for name, used in self.cores.items() if used >= BUSY_CORES]
         return " and ".join(at_limit) if at_limit else "none at a full core"
+
+
+def slices_of(
+    push_until: Callable[[float], int],
+    cpu_ns: Callable[[], Mapping[str, int]],
+    wanted: int,
+    slice_s: float,
+    patience: int,
+) -> list[Slice]:
+    """Slices until `wanted` of them were quiet, at most `patience` times as many.
+
+    `push_until` loads until that time of `time.perf_counter` and tells how much was done by then.
+    """
+    found: list[Slice] = []
+    then, before = time.perf_counter(), cpu_ns()
+    done = push_until(then)
+    while sum(part.quiet for part in found) < wanted and len(found) < wanted * patience:
+        now_done = push_until(then + slice_s)
+        now, after = time.perf_counter(), cpu_ns()
+        used = {name: after[name] - before[name] for name in after}
+        found.append(Slice(now - then, now_done - done, used))
+        then, before, done = now, after, now_done
+    return found
 
 
 def pool(slices: Sequence[Slice]) -> Run:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from benchmarks.relay.idle import Idle
 from benchmarks.relay.rounds import PATHS, Round
 from benchmarks.relay.statistics import Run, Spread, Target, spread
 
-__all__ = ["Figure", "doubts", "figures_of", "round_document", "targets_of"]
+__all__ = [
+    "Figure",
+    "Figures",
+    "doubts",
+    "doubts_of",
+    "figures_of",
+    "round_document",
+    "targets_of",
+]
 
 IDLE_CLIENTS = 5000
 TIMES = "x"
@@ -22,6 +30,7 @@ PER_SECOND = "msg/s"
 PER_DELIVERED = "µs/delivered"
 
 Reading = Callable[[Round], float]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,25 @@ class Figure:
     spread: Spread
 
 
+class Figures(Generic[R]):
+    """Medians and spreads over rounds, by name."""
+
+    def __init__(self, rounds: Sequence[R]) -> None:
+        self._rounds = rounds
+        self.found: dict[str, Figure] = {}
+
+    def add(
+        self, name: str, unit: str, quiet: Callable[[R], bool], read: Callable[[R], float]
+    ) -> None:
+        """What `read` finds in the rounds that were `quiet`, or in all if none was."""
+        used = [one for one in self._rounds if quiet(one)] or list(self._rounds)
+        self.found[name] = Figure(unit, len(used), spread([read(one) for one in used]))
+
+
 def figures_of(rounds: Sequence[Round]) -> dict[str, Figure]:
     """Median and spread over the rounds of all that the rounds measured."""
-    found: dict[str, Figure] = {}
-
-    def add(name: str, unit: str, quiet: Callable[[Round], bool], read: Reading) -> None:
-        used = [one for one in rounds if quiet(one)] or list(rounds)
-        found[name] = Figure(unit, len(used), spread([read(one) for one in used]))
-
+    figures = Figures(rounds)
+    add = figures.add
     add("rate direct", PER_SECOND, _quiet, lambda r: r.saturated["direct"].rate)
     add("rate through node", PER_SECOND, _quiet, lambda r: r.saturated["node"].rate)
     add("rate ratio", TIMES, _quiet, lambda r: r.rate_ratio)
@@ -59,7 +79,7 @@ def figures_of(rounds: Sequence[Round]) -> dict[str, Figure]:
     add("latency p99, direct", "ms", _calm, lambda r: r.latency["direct"].p99_us / 1000)
     add("latency p99, node", "ms", _calm, lambda r: r.latency["node"].p99_us / 1000)
     add("added median latency", "ms", _calm, lambda r: r.added_median_ms)
-    return found
+    return figures.found
 
 
 def _quiet(one: Round) -> bool:
@@ -148,10 +168,19 @@ def round_document(one: Round) -> dict[str, Any]:
 
 def doubts(rounds: Sequence[Round]) -> list[str]:
     """What makes the figures doubtful, in words."""
+    found = doubts_of(
+        [run for one in rounds for kind in (one.saturated, one.lazy) for run in kind.values()]
+    )
+    paces = [pace for one in rounds for pace in one.latency.values()]
+    noisy = sum(not pace.quiet for pace in paces)
+    if noisy:
+        found.append(f"other processes disturbed {noisy} of {len(paces)} latency runs")
+    return found
+
+
+def doubts_of(runs: Sequence[Run]) -> list[str]:
+    """What makes the figures of `runs` doubtful."""
     found = []
-    runs: list[Run] = [
-        run for one in rounds for kind in (one.saturated, one.lazy) for run in kind.values()
-    ]
     limited = sum("generator" in run.limit for run in runs)
     if limited:
         found.append(
@@ -161,8 +190,4 @@ def doubts(rounds: Sequence[Round]) -> list[str]:
     noisy = sum(not run.quiet_slices for run in runs)
     if noisy:
         found.append(f"other processes disturbed {noisy} of {len(runs)} runs throughout")
-    paces = [pace for one in rounds for pace in one.latency.values()]
-    noisy = sum(not pace.quiet for pace in paces)
-    if noisy:
-        found.append(f"other processes disturbed {noisy} of {len(paces)} latency runs")
     return found

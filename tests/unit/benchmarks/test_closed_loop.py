@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 from benchmarks.bench_closed_loop import IDS, Publisher
-from benchmarks.relay.clients import LoadError
 
+from isthmus.errors import LoadError
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.packets import Publish

@@ -13,26 +13,20 @@ import pytest
 from benchmarks.bench_filter_index import all_filters
 from benchmarks.fabric.crossing import palindrome
 from benchmarks.fabric.local import Local
-from benchmarks.fabric.million import (
-    Million,
-    Routes,
-    distinct_topics,
-    peak_resident,
-    routes_of,
-)
+from benchmarks.fabric.million import Million, Routes, distinct_topics, routes_of
 from benchmarks.fabric.neighbor import Announcer
 from benchmarks.fabric.rounds import Round
 from benchmarks.fabric.sites import PATHS, bridge_lines, node_file, running_site
 from benchmarks.fabric.timed import TimedSubscriptionFlooding, plug_in
 from benchmarks.fabric.verdict import doubts, figures_of, round_document, targets_of
-from benchmarks.relay.clients import LoadError
-from benchmarks.relay.processes import Memory
+from benchmarks.relay.processes import Memory, peak_resident
 from benchmarks.relay.statistics import Run
 
 from isthmus.config.files import load_node_config
 from isthmus.cooperation.api import Port, SessionInfo, SessionKind
 from isthmus.cooperation.registry import GROUP
 from isthmus.cooperation.subscription_flooding.neighbor import WINDOW
+from isthmus.errors import LoadError
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.filters.topics import matches

@@ -1,28 +1,35 @@
-"""The relay benchmark's own arithmetic: frames, counting in any chunking, slices, targets."""
+"""The relay benchmark's own arithmetic: the check of deliveries, slices, targets."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from benchmarks.relay import wire
-from benchmarks.relay.clients import LoadError
-from benchmarks.relay.population import Population, Shape, Subscriber
-from benchmarks.relay.processes import parse_smaps_rollup
+from benchmarks.relay.load import Check, Shape, clients_of, shape_of
+from benchmarks.relay.processes import memory, peak_bytes
 from benchmarks.relay.report import cpu_model, document_of, write_json
 from benchmarks.relay.rounds import Pace, Round
-from benchmarks.relay.statistics import Slice, Target, percentile, pool, spread
+from benchmarks.relay.statistics import Slice, Target, percentile, pool, slices_of, spread
 from benchmarks.relay.verdict import doubts, figures_of, round_document, targets_of
+from numpy.typing import NDArray
+
+from isthmus.bench.load.frames import template
+from isthmus.errors import LoadError
 
 
-def stream(*messages: tuple[int, int]) -> bytes:
-    """Frames of (publisher, seq), sent at the time 1000 x publisher + seq."""
-    return b"".join(
-        wire.publish(wire.topic(0), 1000 * publisher + seq, seq, publisher)
-        for publisher, seq in messages
-    )
+def deliveries(*rows: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
+    """Of (subscriber, publisher, message); each took 1 µs, the n-th was sent n µs after 1 ms."""
+    sent_ns = 1_000_000 + 1000 * np.arange(len(rows))
+    found = np.array(rows, np.uint32).reshape(-1, 3)
+    names = ("subscriber", "publisher", "message")
+    columns: dict[str, NDArray[Any]] = {name: found[:, n] for n, name in enumerate(names)}
+    return columns | {"t_send_ns": sent_ns, "t_receive_ns": sent_ns + 1000}
 
 
 def part(rate: float, others: float, node_us: float = 2.0) -> Slice:
@@ -34,104 +41,65 @@ def part(rate: float, others: float, node_us: float = 2.0) -> Slice:
     return Slice(0.5, delivered, cpu_ns)
 
 
-class TestWire:
-    def test_every_frame_is_equally_long(self) -> None:
-        for number in range(10):
-            frame = wire.publish(wire.topic(number), 2**63, 2**32 - 1, 49)
-            assert len(frame) == wire.FRAME_BYTES
-            assert frame[1] == wire.FRAME_BYTES - 2
-
-    def test_the_payload_has_32_bytes_and_comes_back(self) -> None:
-        frame = wire.publish("relay/3", 123_456_789, 7, 42)
-        assert len(frame) - wire.PAYLOAD_AT == 32
-        assert wire.PAYLOAD.unpack_from(frame, wire.PAYLOAD_AT) == (123_456_789, 7, 42)
-        assert wire.RECORD.unpack(frame) == (wire.PUBLISH_QOS0, 123_456_789, 7, 42)
-
-    def test_connect_is_the_specifications_example_shape(self) -> None:
-        assert wire.connect("ab") == b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02ab"
-
-    def test_subscribe(self) -> None:
-        assert wire.subscribe("a/b", 10) == b"\x82\x08\x00\x0a\x00\x03a/b\x00"
-
-    def test_a_topic_number_of_two_digits_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="equally long"):
-            wire.topic(10)
-
-    def test_a_client_id_that_needs_a_longer_header_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="127"):
-            wire.connect("x" * 200)
-
-
-class TestSubscriber:
+class TestCheck:
     @pytest.mark.parametrize("seed", range(20))
-    def test_counts_and_checks_in_any_chunking(self, seed: int) -> None:
+    def test_what_comes_in_order_is_counted_however_it_is_cut(self, seed: int) -> None:
         rng = random.Random(seed)
-        order = [(p, s) for s in range(30) for p in range(3)]
-        data = stream(*order)
-        sampled, full = Subscriber(0), Subscriber(0)
-        buffer, times, counted, at = bytearray(4096), [], 0, 0
-        while at < len(data):
-            chunk = data[at : at + rng.randint(1, 3 * wire.FRAME_BYTES)]
-            buffer[: len(chunk)] = chunk
-            counted += sampled.take(buffer, len(chunk))
-            times += full.take_all(chunk)
-            at += len(chunk)
-        assert counted == sampled.delivered == full.delivered == len(order)
-        assert times == [1000 * p + s for p, s in order]
+        rows = [(s, p, m) for m in range(20) for p in range(3) for s in (3, 4)]
+        check, at = Check(5), 0
+        while at < len(rows):
+            size = rng.randint(0, 30)
+            check.add("deliveries", deliveries(*rows[at : at + size]))
+            at += size
+        assert check.delivered == len(rows)
 
-    def test_a_frame_of_another_kind_is_noticed_wherever_it_stands(self) -> None:
-        data = bytearray(stream((0, 0), (0, 1), (0, 2)))
-        data[2 * wire.FRAME_BYTES] = 0x31  # retained
-        with pytest.raises(LoadError, match="PUBLISH"):
-            Subscriber(0).take(data, len(data))
-        with pytest.raises(LoadError, match="PUBLISH"):
-            Subscriber(0).take_all(bytes(data))
+    @pytest.mark.parametrize(
+        ("rows", "words"),
+        [
+            ([(3, 0, 0), (3, 0, 2)], "subscriber 3 got message 2 of publisher 0 where 1"),
+            ([(3, 0, 0), (4, 1, 0), (3, 0, 0)], "message 0 of publisher 0 where 1"),
+            ([(3, 0, 0), (3, 0, 2), (3, 0, 1)], "message 2 of publisher 0 where 1"),
+            ([(4, 1, 1)], "subscriber 4 got message 1 of publisher 1 where 0"),
+        ],
+    )
+    def test_gaps_repetitions_and_disorder_are_noticed(
+        self, rows: list[tuple[int, int, int]], words: str
+    ) -> None:
+        with pytest.raises(LoadError, match=words):
+            Check(5).add("deliveries", deliveries(*rows))
+        *good, bad = (deliveries(row) for row in rows if row != (3, 0, 1))
+        one_by_one = Check(5)
+        for one in good:
+            one_by_one.add("deliveries", one)
+        with pytest.raises(LoadError, match=words):
+            one_by_one.add("deliveries", bad)
 
-    def test_a_shift_by_one_byte_is_noticed(self) -> None:
-        data = bytearray(stream((0, 0), (0, 1))[1:])
-        with pytest.raises(LoadError):
-            Subscriber(0).take(data, len(data))
-
-    def test_a_repeated_message_is_noticed(self) -> None:
-        once = bytearray(stream((0, 0), (0, 1)))
-        subscriber = Subscriber(0)
-        subscriber.take(once, len(once))
-        with pytest.raises(LoadError, match="twice"):
-            subscriber.take(once, len(once))
-
-    def test_a_gap_is_noticed_when_every_frame_is_checked(self) -> None:
-        with pytest.raises(LoadError, match="message 2 after 0"):
-            Subscriber(0).take_all(stream((5, 0), (5, 2)))
+    def test_latencies_are_kept_from_a_time_on(self) -> None:
+        check = Check(5)
+        check.latencies_ns, check.counted_from_ns = [], 1_001_000
+        check.add("deliveries", deliveries((3, 0, 0), (3, 0, 1), (3, 0, 2)))
+        assert np.concatenate(check.latencies_ns).tolist() == [1000, 1000]
 
 
-class TestLoss:
-    @staticmethod
-    def population(received: list[int]) -> Population:
-        subscribers = [Subscriber(i % 2) for i in range(4)]
-        for subscriber, count in zip(subscribers, received, strict=True):
-            subscriber.received_bytes = count * wire.FRAME_BYTES
-        population = Population(Shape(2, 4, 2), [], subscribers, [])
-        for number, seq in ((0, 3), (1, 5)):
-            population.publishers.append(FakePublisher(number, seq))  # type: ignore[arg-type]
-        return population
-
-    def test_nothing_lost(self) -> None:
-        assert self.population([3, 5, 3, 5]).lost() == 0
-
-    def test_missing_deliveries_are_counted(self) -> None:
-        assert self.population([3, 4, 1, 5]).lost() == 3
-
-    def test_a_duplicate_cannot_make_up_for_a_loss(self) -> None:
-        with pytest.raises(LoadError, match="1 messages more"):
-            self.population([4, 5, 2, 5]).lost()
+class TestClients:
+    def test_they_are_the_scenarios_and_spread_evenly(self) -> None:
+        plan = clients_of("n2")
+        assert shape_of(plan) == Shape()
+        assert Shape().fan_out == 10
+        assert {(client.role, client.node) for client in plan.clients} == {
+            ("publisher", "n1"),
+            ("subscriber", "n2"),
+        }
+        assert len({template(topic, 0, 32).size for topic in plan.topics}) == 1, "counted by bytes"
 
 
-class FakePublisher:
-    """What `lost` looks at: a topic, and how many messages were sent."""
-
-    def __init__(self, topic_number: int, seq: int) -> None:
-        self.topic_number = topic_number
-        self.seq = seq
+class TestSlices:
+    def test_it_goes_on_until_enough_are_quiet(self) -> None:
+        busy_ns = iter([0, int(9e9), int(9e9), int(9e9)])  # others disturb the first slice only
+        done = itertools.count()
+        found = slices_of(lambda end: next(done), lambda: {"machine": next(busy_ns)}, 2, 0.0, 4)
+        assert [part.quiet for part in found] == [False, True, True]
+        assert [part.delivered for part in found] == [1, 1, 1]
 
 
 class TestStatistics:
@@ -173,11 +141,6 @@ class TestStatistics:
         assert Target("start", "s", 1.0, 1.0).met
         assert not Target("start", "s", 1.1, 1.0).met
         assert not Target("memory", "MiB", None, 80.0).met
-
-    def test_a_shape_must_spread_evenly(self) -> None:
-        assert Shape().fan_out == 10
-        with pytest.raises(ValueError, match="evenly"):
-            Shape(50, 51, 5)
 
 
 def one_round(direct: float, node: float, *, others: float = 0.0, added_us: float = 80) -> Round:
@@ -230,15 +193,10 @@ class TestVerdict:
 
 
 class TestReport:
-    def test_smaps_rollup(self) -> None:
-        text = (
-            "55d0-7ffc ---p 00000000 00:00 0    [rollup]\n"
-            "Rss:       10240 kB\nPss:        8000 kB\nPss_Dirty:   10 kB\n"
-            "Private_Clean:  1000 kB\nPrivate_Dirty:  5000 kB\nSwap:  0 kB\n"
-        )
-        found = parse_smaps_rollup(text)
-        assert (found.rss_bytes, found.pss_bytes) == (10240 * 1024, 8000 * 1024)
-        assert found.uss_bytes == 6000 * 1024
+    def test_memory_is_resident_proportional_and_unique(self) -> None:
+        found = memory(os.getpid())
+        assert found.rss_bytes >= found.pss_bytes >= found.uss_bytes > 1 << 20
+        assert peak_bytes(os.getpid()) > 1 << 20
 
     def test_cpu_model(self) -> None:
         assert cpu_model("processor\t: 0\nmodel name\t: Some CPU 3000\nflags: x\n") == (

@@ -13,7 +13,7 @@ from typing import Literal
 
 from isthmus.bench.scenario import Scenario
 
-__all__ = ["Client", "Plan", "plan_clients"]
+__all__ = ["Client", "Plan", "Role", "plan_clients"]
 
 Kind = Literal["t", "l"]
 Role = Literal["publisher", "subscriber"]

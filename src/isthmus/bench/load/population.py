@@ -7,15 +7,22 @@ run is measured, or what is left over of an earlier one, is counted as strays of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from isthmus.bench.load.clients import Connection, Loss, Poller, PublishingClient, SubscribingClient
 from isthmus.bench.load.connecting import Connected
 from isthmus.bench.load.frames import Template, template
-from isthmus.bench.load.receiving import Inbox, Parser, Subscription
-from isthmus.bench.load.recording import Recorder
+from isthmus.bench.load.receiving import Columns, Inbox, Parser, Subscription
 from isthmus.bench.load.sending import Outbox
+from isthmus.pipeline.log.schema import Table
 
-__all__ = ["Population"]
+__all__ = ["Population", "TakesDeliveries"]
+
+
+class TakesDeliveries(Protocol):
+    """What a population needs of :class:`isthmus.bench.load.recording.Recorder`."""
+
+    def add(self, table: Table, columns: Columns) -> None: ...
 
 
 class Population:
@@ -33,7 +40,7 @@ class Population:
         self.losses: list[Loss] = []
         self._inbox = Inbox()
         self._tag: int | None = None
-        self._recorder: Recorder | None = None
+        self._recorder: TakesDeliveries | None = None
         used = {(one.client.topic, qos[one.client.kind]) for one in connected}
         templates: dict[tuple[int, int], Template] = {
             key: template(topics[key[0]], key[1], payload_bytes) for key in used
@@ -75,7 +82,12 @@ class Population:
         """Of all clients, the lost ones included."""
         return [*self.publishers, *self.subscribers]
 
-    def begin(self, tag: int, recorder: Recorder) -> None:
+    @property
+    def received_bytes(self) -> int:
+        """What all subscribers have read, as yet unparsed bytes included."""
+        return self._inbox.received_bytes
+
+    def begin(self, tag: int, recorder: TakesDeliveries) -> None:
         """What subscribers receive from now on goes to `recorder`, if it has this tag."""
         self._tag, self._recorder = tag, recorder
 

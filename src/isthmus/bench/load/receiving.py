@@ -68,7 +68,7 @@ class Subscription:
 class Inbox:
     """The reads of all subscribers, in order, until they are parsed."""
 
-    __slots__ = ("_at", "_noted", "_notes", "_view", "full")
+    __slots__ = ("_at", "_noted", "_notes", "_view", "full", "received_bytes")
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(ARENA_BYTES))
@@ -76,6 +76,8 @@ class Inbox:
         self._at = 0
         self._noted = 0
         self.full = False
+        self.received_bytes = 0
+        """By all reads."""
 
     def read(self, subscriber: int, recv_into: Callable[[memoryview], int]) -> int:
         """One read of that subscriber's socket; its size, 0 at the end of the stream.
@@ -89,6 +91,7 @@ class Inbox:
             _NOTE.pack_into(self._notes, noted, subscriber, size, now_ns())
             self._noted = noted = noted + _NOTE.size
             self._at = at = at + size
+            self.received_bytes += size
             self.full = noted == READS * _NOTE.size or at > ARENA_BYTES - READ_BYTES
         return size
 
