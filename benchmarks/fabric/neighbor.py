@@ -116,7 +116,7 @@ class _SocketChannel:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.peer = "127.0.0.1"
+        self.remote = "127.0.0.1"
 
     def write(self, data: bytes) -> None:
         self.sock.sendall(data)

@@ -22,7 +22,7 @@
     ├── StateError               a node's state_dir is another's, or no folder
     └── ProtocolError            bytes that break MQTT; carries a v5 reason code and the section
         ├── LocalProtocolError   our own fault: we were about to send such bytes
-        └── RemoteProtocolError  the peer's fault: it sent such bytes
+        └── RemoteProtocolError  the other side's fault: it sent such bytes
             ├── MalformedPacket  cannot be parsed (0x81)
             ├── PacketTooLarge   longer than the limit (0x95)
             └── UnsupportedProtocolVersion  a CONNECT of an MQTT that we do not speak (0x84)
@@ -248,7 +248,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer's fault: it sent what the specification forbids."""
+    """The other side's fault: it sent what the specification forbids."""
 
 
 class MalformedPacket(RemoteProtocolError):

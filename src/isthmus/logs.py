@@ -1,16 +1,16 @@
 """Structured logs on standard error: an event in a few fixed words, and fields beside it.
 
     log = get_logger(__name__)
-    log.info("client connected", client_id="sensor-7", peer="127.0.0.1:50122")
+    log.info("client connected", client_id="sensor-7", remote="127.0.0.1:50122")
 
 prints, as text or as one JSON object per line,
 
-    2026-02-03T04:05:06.789Z INFO client connected client_id=sensor-7 peer=127.0.0.1:50122
+    2026-02-03T04:05:06.789Z INFO client connected client_id=sensor-7 remote=127.0.0.1:50122
     {"time": "2026-02-03T04:05:06.789Z", "level": "info", "event": "client connected", …}
 
 Built on the standard library's `logging`, so other libraries' records come out in the same form.
 
-Invariants: one record is one line (a traceback of a text record apart), whatever a peer put into
+Invariants: one record is one line (a traceback of a text record apart), whatever somebody put into
 a field: anything but plain printable text is quoted and escaped, so a client id cannot forge a
 record.  A field that cannot be rendered never breaks the caller.
 """

@@ -226,7 +226,7 @@ def forged_by(fabric: Fabric, liar: str, rng: random.Random, *, subtle: bool) ->
         return encode_hello(GuardHello(f"life-{fabric.members[liar].lives}", MAX_COUNTER))
     else:
         entries = [
-            LinkEntry(entry.peer, MAX_COUNTER, rng.choice([0, 1, MAX_COUNTER]))
+            LinkEntry(entry.far_end, MAX_COUNTER, rng.choice([0, 1, MAX_COUNTER]))
             for entry in said.links
         ]
         rng.shuffle(entries)
@@ -303,8 +303,8 @@ entries = st.builds(LinkEntry, keys, counters, st.integers(0, 2**53 - 1))
 
 @st.composite
 def announcements(draw: st.DrawFn) -> Announcement:
-    links = draw(st.lists(entries, max_size=6, unique_by=lambda entry: entry.peer.node_id))
-    node = draw(keys.filter(lambda key: all(key.node_id != e.peer.node_id for e in links)))
+    links = draw(st.lists(entries, max_size=6, unique_by=lambda entry: entry.far_end.node_id))
+    node = draw(keys.filter(lambda key: all(key.node_id != e.far_end.node_id for e in links)))
     return Announcement(node, draw(counters), tuple(links))
 
 

@@ -86,7 +86,7 @@ class FakePort:
 
     def close_session(self, session: SessionInfo) -> None:
         assert self.network is not None
-        self.network.remove(self._node_id, session.peer)
+        self.network.remove(self._node_id, session.name)
 
     def send_message(self, session: SessionInfo, message: bytes) -> bool:
         assert self.network is not None
@@ -105,7 +105,7 @@ class FakePort:
         self.synchronized_with.append(session)
 
     def awaits_others(self, session: SessionInfo) -> bool:
-        return bool(self.awaited - {session.peer})
+        return bool(self.awaited - {session.name})
 
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
         self.changed_routes.append(None if filters is None else list(filters))
@@ -294,11 +294,11 @@ class FakeNetwork:
     # ---- control messages ----
 
     def send(self, node: str, session: SessionInfo, message: bytes) -> bool:
-        if frozenset((node, session.peer)) not in self.up:
+        if frozenset((node, session.name)) not in self.up:
             return False
-        assert self._ends[node, session.peer].session is session
-        self._ends[node, session.peer].queue.append(message)
-        self.sent.append((node, session.peer, decode(message, 5)))
+        assert self._ends[node, session.name].session is session
+        self._ends[node, session.name].queue.append(message)
+        self.sent.append((node, session.name, decode(message, 5)))
         return True
 
     def pending(self) -> list[tuple[str, str]]:
@@ -371,8 +371,8 @@ class FakeNetwork:
             route = self.algorithms[at].route(topic, arrived_on, retain=retain)
             brokers[at] += route.to_local_broker
             for neighbor in route.neighbors:
-                links[at, neighbor.peer] += 1
-                assert links[at, neighbor.peer] < 10, "the message circulates"
-                if frozenset((at, neighbor.peer)) in self.up:
-                    arrivals.append((neighbor.peer, self.session(neighbor.peer, at)))
+                links[at, neighbor.name] += 1
+                assert links[at, neighbor.name] < 10, "the message circulates"
+                if frozenset((at, neighbor.name)) in self.up:
+                    arrivals.append((neighbor.name, self.session(neighbor.name, at)))
         return Delivery(+brokers, links)

@@ -34,10 +34,10 @@ def stream(level: str = "info", format: Literal["text", "json"] = "text") -> io.
 
 def test_text() -> None:
     output = stream()
-    get_logger("isthmus.x").info("client connected", client_id="a", peer="127.0.0.1:1", n=3)
+    get_logger("isthmus.x").info("client connected", client_id="a", remote="127.0.0.1:1", n=3)
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO client connected "
-        r"client_id=a peer=127\.0\.0\.1:1 n=3\n",
+        r"client_id=a remote=127\.0\.0\.1:1 n=3\n",
         output.getvalue(),
     )
 

@@ -75,7 +75,7 @@ class SessionInfo:
 
     id: int
     kind: SessionKind
-    peer: str
+    name: str
     """A client's id, a neighbor's node id; empty where it is not known yet."""
     status: SessionStatus = SessionStatus.CLOSED
     address: str = field(default="", compare=False)

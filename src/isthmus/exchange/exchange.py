@@ -233,10 +233,10 @@ class Exchange:
             self.links.misbehaved(connection, error)
 
     def synchronized(self, session: SessionInfo) -> None:
-        self.recovery.ready(session.peer)
+        self.recovery.ready(session.name)
 
     def awaits_others(self, session: SessionInfo) -> bool:
-        return self.recovery.awaits_others(session.peer)
+        return self.recovery.awaits_others(session.name)
 
     def routes_changed(self, filters: Iterable[str] | None = None) -> None:
         self.traffic.routes_changed(None if filters is None else list(filters))
@@ -267,9 +267,9 @@ class Exchange:
     def save_state(self, state: bytes) -> None:
         self.host.save_state("algorithm", state)
 
-    def _session(self, kind: SessionKind, peer: str) -> SessionInfo:
+    def _session(self, kind: SessionKind, name: str) -> SessionInfo:
         self._session_ids += 1
-        return SessionInfo(self._session_ids, kind, peer)
+        return SessionInfo(self._session_ids, kind, name)
 
     def new_session(self, address: str) -> SessionInfo:
         session = self._session(SessionKind.NEIGHBOR, "")
@@ -311,13 +311,13 @@ class Exchange:
     def _join(self, link: Link) -> None:
         link.counters = self.counters
         link.found_too_large = lambda topic, size: self._found_too_large(link, topic, size)
-        self.recovery.came(link.info.peer)
+        self.recovery.came(link.info.name)
         self.traffic.by_session[link.info] = link
-        self.host.neighbor_joined(link.info.peer)
-        self.guard.link_up(link.info.peer)
+        self.host.neighbor_joined(link.info.name)
+        self.guard.link_up(link.info.name)
 
     def _part(self, link: Link) -> None:
-        self.guard.link_down(link.info.peer)
+        self.guard.link_down(link.info.name)
 
     def _pause(self, link: Link) -> None:
         self.algorithm.on_tcp_down(link.info)
@@ -327,7 +327,7 @@ class Exchange:
         self.traffic.neighbor_joined(link)
         self.algorithm.on_session_established(link.info)
         if not self.algorithm.synchronizes:
-            self.recovery.ready(link.info.peer)
+            self.recovery.ready(link.info.name)
         self.retention.neighbor_joined(link)
         for lane in range(link.lanes):
             link.transmit(lane, self.host.now())
@@ -338,19 +338,19 @@ class Exchange:
         self.traffic.give_up(link)
 
     def _forget(self, link: Link) -> None:
-        self._told_too_large_s.pop(link.info.peer, None)
+        self._told_too_large_s.pop(link.info.name, None)
         self.traffic.by_session.pop(link.info, None)
-        self.host.neighbor_left(link.info.peer)
+        self.host.neighbor_left(link.info.name)
 
     def _found_too_large(self, link: Link, topic: bytes, size: int) -> None:
         self.counters["too_large"] += 1
         now_s = self.host.now()
-        if now_s >= self._told_too_large_s.get(link.info.peer, 0.0):
-            self._told_too_large_s[link.info.peer] = now_s + TELL_AGAIN_S
+        if now_s >= self._told_too_large_s.get(link.info.name, 0.0):
+            self._told_too_large_s[link.info.name] = now_s + TELL_AGAIN_S
             self.host.log(
                 "warning",
                 "message too large for a neighbor; it is not sent there",
-                neighbor=link.info.peer,
+                neighbor=link.info.name,
                 topic=topic[:200].decode(errors="replace"),
                 bytes=size,
                 limit=link.packet_bytes,
@@ -362,7 +362,7 @@ class Exchange:
 
     def linked_before(self, session: SessionInfo, link: Link) -> None:
         """The node that was to become `session` is linked already: it had dialed."""
-        session.peer = link.info.peer
+        session.name = link.info.name
         if link.joined_s < 0:
             self.traffic.by_session.pop(link.info, None)
             self.traffic.by_session[session] = link
@@ -380,7 +380,7 @@ class Exchange:
             if self.traffic.in_hand.stopping:
                 return None  # not acknowledged, so the neighbor keeps it
             if found := self.traffic.plain.find(link.info, frame):
-                self.traffic.plain_arrived(found, link.info.peer)
+                self.traffic.plain_arrived(found, link.info.name)
             elif frame.startswith(CONTROL_PREFIX, topic_start(frame)):
                 return self._control_arrived(link, lane, frame)
             else:
@@ -408,7 +408,7 @@ class Exchange:
         if packet.topic == STREAM_TOPIC:
             self.links.stream_arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
-            self.guard.message_arrived(link.info.peer, packet.payload)
+            self.guard.message_arrived(link.info.name, packet.payload)
             return self._rest_from_topology()
         elif packet.topic == SAME_ID_TOPIC:
             self.links.same_id_told(link, packet.payload)
@@ -471,7 +471,7 @@ class Exchange:
             "algorithm": {"name": self.settings.algorithm, **self.algorithm.status()},
             "links": [self._describe(link) for link in self.links],
             "peers": [
-                {"address": peer.address, "neighbor": peer.info.peer, "problem": peer.problem}
+                {"address": peer.address, "neighbor": peer.info.name, "problem": peer.problem}
                 for peer in self.links.peers.values()
             ],
             "in_hand": self.traffic.in_hand.status(),
@@ -487,7 +487,7 @@ class Exchange:
 
     def _describe(self, link: Link) -> dict[str, Any]:
         return {
-            "neighbor": link.info.peer,
+            "neighbor": link.info.name,
             "status": link.state.shown,
             "blocked": link.state is LinkState.BLOCKED,
             "lanes": link.lanes,

@@ -28,7 +28,7 @@ class Channel(Protocol):
     """
 
     @property
-    def peer(self) -> str:
+    def remote(self) -> str:
         """The other end's address, for people."""
         ...
 

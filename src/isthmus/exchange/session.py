@@ -24,7 +24,7 @@ from typing import Protocol
 from isthmus.cooperation.api import SessionStatus
 from isthmus.exchange.host import Cancellable
 
-__all__ = ["Session", "SessionHost", "SessionStatus", "Wire", "peer_name"]
+__all__ = ["Session", "SessionHost", "SessionStatus", "Wire", "remote_name"]
 
 
 class SessionHost(Protocol):
@@ -139,7 +139,7 @@ class Session:
             self.linger_timer = None
 
 
-def peer_name(peername: object) -> str:
+def remote_name(peername: object) -> str:
     """A socket's peer for people."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         host, port = peername[0], peername[1]

@@ -1,7 +1,7 @@
 """From packets to bytes: `encode`.
 
 What the specification forbids is not written: it raises `LocalProtocolError`, with the
-same reason code and section that `decode` would give a peer who sent it.  The shortest
+same reason code and section that `decode` would give whoever sent it.  The shortest
 form is chosen where there are several: a reason code of success without properties is left
 out of PUBACK, PUBREC, PUBREL, PUBCOMP, DISCONNECT and AUTH.
 """

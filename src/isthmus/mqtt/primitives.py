@@ -4,8 +4,8 @@ MQTT 3.1.1 section 1.5, MQTT 5 section 1.5.  A `Reader` walks over one packet an
 past `end`; whatever is missing or ill-formed raises a rule of `rules.py`.
 
 Variable Byte Integers are written in the fewest bytes [MQTT-1.5.5-1].  Read ones may be
-longer than needed, up to four bytes: MQTT 3.1.1 has no such rule, and a relay passes the
-peer's bytes on as they are.
+longer than needed, up to four bytes: MQTT 3.1.1 has no such rule, and a relay passes
+bytes on as they are.
 """
 
 from __future__ import annotations

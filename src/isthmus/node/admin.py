@@ -2,7 +2,7 @@
 
 HTTP/1.1 by h11; asyncio carries the bytes.
 
-Invariants: whatever a peer sends costs bounded memory (`MAX_HEAD_BYTES`, `MAX_BODY_BYTES`,
+Invariants: whatever a client sends costs bounded memory (`MAX_HEAD_BYTES`, `MAX_BODY_BYTES`,
 `MAX_CONNECTIONS`) and bounded time (`HEAD_TIMEOUT_S` for the head of a request, from its first byte
 or from the connection's beginning, `request_timeout_s` for a whole request, for the silence between
 two requests, and for a whole answer).  There is always room for one more connection: for an address
@@ -66,7 +66,7 @@ class _Connection:
     writer: asyncio.StreamWriter
     since_s: float
     answering: bool = False
-    """A whole request is there; else it is waited for, and what it costs is the peer's doing."""
+    """A whole request is there; else it is waited for, and what it costs is the client's doing."""
 
 
 class AdminServer:
@@ -167,7 +167,7 @@ class AdminServer:
             log.exception("admin connection failed")
         finally:
             if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # a peer that does not read would keep the rest for ever
+                writer.transport.abort()  # a client that does not read would keep the rest for ever
             else:
                 writer.close()
 
@@ -211,7 +211,7 @@ class AdminServer:
     async def _receive(
         self, http: h11.Connection, reader: asyncio.StreamReader, head_s: float
     ) -> tuple[h11.Request, bytes] | None:
-        """The next whole request, its head by `head_s`, with its body; None: the peer is done."""
+        """The next whole request, its head by `head_s`, with its body; None: the client is done."""
         import h11
 
         request: h11.Request | None = None
@@ -290,7 +290,7 @@ def _import_libraries() -> None:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Let the peer read the last answer: a close with bytes unread would reset the connection."""
+    """Let the client read the last answer: a close with bytes unread would reset the connection."""
     writer.write_eof()
     async with asyncio.timeout(LINGER_S):
         for _ in range(LINGER_READS):

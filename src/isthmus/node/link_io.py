@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from isthmus.config.addresses import Address
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.session import Session, SessionStatus, Wire, peer_name
+from isthmus.exchange.session import Session, SessionStatus, Wire, remote_name
 from isthmus.exchange.turns import Turns
 from isthmus.node.sockets import as_protocol, probe_when_idle
 
@@ -50,7 +50,7 @@ class LinkChannel(Session):
         "_piece_bytes",
         "_turns",
         "_unread",
-        "peer",
+        "remote",
     )
 
     def __init__(self, links: Links, turns: Turns, attach: Callable[[Channel], Connection]) -> None:
@@ -63,11 +63,11 @@ class LinkChannel(Session):
         self._held = False
         self._lost: str | None = None
         self._connection: Connection | None = None
-        self.peer = ""
+        self.remote = ""
 
     def connection_made(self, wire: Wire) -> None:
         self.established(wire, 1 << 20)
-        self.peer = peer_name(wire.get_extra_info("peername"))
+        self.remote = remote_name(wire.get_extra_info("peername"))
         self._connection = self._attach(self)
 
     def data_received(self, data: bytes) -> None:
@@ -153,7 +153,7 @@ class LinkTlsDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = transport.get_extra_info("socket")
-        self.host = peer_name(transport.get_extra_info("peername")).rpartition(":")[0]
+        self.host = remote_name(transport.get_extra_info("peername")).rpartition(":")[0]
         duplicate = socket.socket(fileno=os.dup(plain.fileno()))
         transport.abort()  # type: ignore[attr-defined]  # before it reads anything
         self._shaking = asyncio.get_running_loop().create_task(self._shake_hands(duplicate))

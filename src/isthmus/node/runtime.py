@@ -353,7 +353,7 @@ def _describe(client: ClientSession) -> dict[str, Any]:
     connect = client.connected
     return {
         "client_id": connect.client_id if connect else "",
-        "peer": client.peer,
+        "remote": client.remote,
         "transport": client.transport_name,
         "protocol_level": client.protocol_level,
         "clean_start": connect.clean_start if connect else None,

@@ -26,7 +26,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from isthmus.exchange.client.input import ClientInput, Waits
-from isthmus.exchange.session import SessionStatus, peer_name
+from isthmus.exchange.session import SessionStatus, remote_name
 from isthmus.logs import get_logger
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class WebSocketServerSide(asyncio.Protocol):
         if self._protocol.state is not OPEN:
             log.warning(
                 "websocket refused",
-                peer=self._peer(),
+                remote=self._remote(),
                 cause=str(self._protocol.handshake_exc),
             )
             return
@@ -198,11 +198,13 @@ class WebSocketServerSide(asyncio.Protocol):
         elif frame.opcode is Opcode.PING:
             waiting = self._transport.get_write_buffer_size()
             if waiting > 2 * self._limits.buffer_bytes:
-                log.warning("websocket cut off", peer=self._peer(), cause="pings, and never reads")
+                log.warning(
+                    "websocket cut off", remote=self._remote(), cause="pings, and never reads"
+                )
                 self._transport.abort()
 
-    def _peer(self) -> str:
-        return peer_name(self._transport.get_extra_info("peername"))
+    def _remote(self) -> str:
+        return remote_name(self._transport.get_extra_info("peername"))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -222,7 +224,7 @@ class WebSocketServerSide(asyncio.Protocol):
         if self._protocol.state is OPEN:
             self._protocol.send_close(CLOSE_NORMAL)
             self._flush()
-        # The peer's close frame ends it (`close_expected`), or this does.
+        # The client's close frame ends it (`close_expected`), or this does.
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limits.drain_s, self._transport.abort)
 

@@ -286,7 +286,7 @@ class SimFabric:
                 if peer.link is None or not peer.link.state.up:
                     return False
             for link in links:
-                other = self.called(link.info.peer)
+                other = self.called(link.info.name)
                 if not link.state.up or other is None or other.host is None:
                     return False
                 back = other.host.exchange.links.links.get(node.node_id)
@@ -320,7 +320,7 @@ class SimFabric:
         machines = {node.node_id: name for name, node in self.nodes.items()}
         return {
             name: {
-                machines.get(link.info.peer, link.info.peer)
+                machines.get(link.info.name, link.info.name)
                 for link in node.host.exchange.links
                 if link.state.carries
             }

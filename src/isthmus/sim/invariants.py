@@ -44,7 +44,7 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
         for link in node.exchange.links:
             if link.state.session and (waiting := link.unacked()):
                 raise Violation(
-                    f"{node.name} waits for {link.info.peer} to acknowledge {waiting} messages"
+                    f"{node.name} waits for {link.info.name} to acknowledge {waiting} messages"
                 )
 
 
@@ -192,4 +192,4 @@ def check_empty(fabric: SimFabric) -> None:
                 continue
             left = algorithm.received_from(link.info), algorithm.announced_to(link.info)
             if any(left):
-                raise Violation(f"{node.name} and {link.info.peer} still hold {left}")
+                raise Violation(f"{node.name} and {link.info.name} still hold {left}")

@@ -100,14 +100,14 @@ class SimChannel:
         self._free_s = 0.0
 
     @property
-    def peer(self) -> str:
+    def remote(self) -> str:
         return self.other.owner.name
 
     # ---- what the exchange calls ---------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         if not self.ended and data:
-            self._network.count(self.owner.name, self.peer, data)
+            self._network.count(self.owner.name, self.remote, data)
             self._put(data)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class SimChannel:
         self.flight.append(data)
         self.flight_bytes += len(data)
         engine = self._network.engine
-        if not self._network.reachable(self.owner.name, self.peer):
+        if not self._network.reachable(self.owner.name, self.remote):
             self._owed += 1
             return
         arrival_s = engine.now_s + self._wire.delay_s
@@ -159,7 +159,7 @@ class SimChannel:
         """The first chunk in flight is there."""
         if not self.flight:
             return
-        if not self._network.reachable(self.owner.name, self.peer):
+        if not self._network.reachable(self.owner.name, self.remote):
             self._owed += 1
             return
         data = self.flight.popleft()
@@ -333,7 +333,7 @@ class Network:
     def break_connections(self, one: str, other: str) -> int:
         """Every connection between two nodes breaks; how many there were."""
         pair = {one, other}
-        broken = [c for c in self._channels if {c.owner.name, c.peer} == pair and not c.severed]
+        broken = [c for c in self._channels if {c.owner.name, c.remote} == pair and not c.severed]
         for channel in broken:
             channel.sever()
         return len(broken) // 2

@@ -129,7 +129,7 @@ class Promises:
 
     def _links(self) -> frozenset[tuple[str, str]]:
         return frozenset(
-            (name, link.info.peer)
+            (name, link.info.name)
             for name, node in self.fabric.nodes.items()
             if node.host is not None
             for link in node.host.exchange.links

@@ -210,7 +210,7 @@ STATUS: dict[str, Any] = {
     "node": {"id": "edge-1", "pid": 123456},
     "sessions": {
         "open": 12345,
-        "clients": [{"client_id": "[red]x\x1b[2J", "peer": "127.0.0.1:5", "will_topic": None}],
+        "clients": [{"client_id": "[red]x\x1b[2J", "remote": "127.0.0.1:5", "will_topic": None}],
     },
     "refusals": {},
 }

@@ -186,7 +186,7 @@ def test_the_session_that_is_created_is_the_one_that_is_established(
     fabric.settle()
     assert recording(one).sessions("established") == [created]
     assert neighbor_of(one) is created
-    assert created.peer == other.name
+    assert created.name == other.name
 
 
 @pytest.mark.parametrize("dials", ["a", "b"])
@@ -201,7 +201,7 @@ def test_a_session_with_a_neighbor_that_is_one_already_is_closed(
     created = one.exchange.create_session(other.address)
     fabric.settle()
     assert recording(one).sessions("closed") == [created]
-    assert created.peer == other.name
+    assert created.name == other.name
     assert neighbor_of(one) is session
     assert session.status is SessionStatus.ESTABLISHED
     assert session.address == other.address
@@ -281,7 +281,7 @@ def test_the_port_can_be_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric.settle()
     assert recording(a).timers == ["kept"]
     assert neighbor_of(a) is recording(a).first
-    assert neighbor_of(b).peer == "a"
+    assert neighbor_of(b).name == "a"
 
 
 def test_using_the_port_at_once_is_no_mistake_in_the_configuration(

@@ -68,7 +68,7 @@ def strikes_off(self: Links, link: Link, cause: str) -> None:
     let_go(self, link, cause)
     for peer in self.peers.values():
         if peer.link is not None:
-            self.links.pop(peer.link.info.peer, None)
+            self.links.pop(peer.link.info.name, None)
 
 
 refused = Links._refused

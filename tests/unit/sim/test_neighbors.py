@@ -81,7 +81,7 @@ def test_another_node_at_the_same_address_is_a_link_of_its_own() -> None:
     fabric.run(2.0)
     links = a.exchange.links.links
     assert {name: link.state.up for name, link in links.items()} == {"b": False, "b-new": True}
-    assert (former.peer, links["b-new"].info.peer) == ("b", "b-new")
+    assert (former.name, links["b-new"].info.name) == ("b", "b-new")
     assert links["b-new"].info is not former
     (peer,) = a.exchange.status()["peers"]
     assert peer["neighbor"] == "b-new"
@@ -183,7 +183,7 @@ def test_many_announcements_at_once_are_taken_in_turns() -> None:
     fabric.link(x, b)
     fabric.settle()
     guard = b.exchange.guard
-    x_key = guard._links["x"].peer
+    x_key = guard._links["x"].far_end
     assert x_key is not None
     keys = [x_key, *(NodeKey(f"fake-{number}", "1") for number in range(300))]
     own = guard._links["x"].heard[x_key]

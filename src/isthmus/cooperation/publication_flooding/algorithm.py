@@ -47,7 +47,7 @@ class PublicationFlooding(CooperationAlgorithm):
     ) -> bool:
         if session.kind is SessionKind.NEIGHBOR:
             raise RemoteProtocolError(
-                f"neighbor {session.peer} sends {packet_type.name}; publication flooding has no "
+                f"neighbor {session.name} sends {packet_type.name}; publication flooding has no "
                 "control packets"
             )
         return True
@@ -63,4 +63,4 @@ class PublicationFlooding(CooperationAlgorithm):
             self.port.routes_changed()
 
     def status(self) -> dict[str, object]:
-        return {"neighbors": [neighbor.peer for neighbor in self._neighbors]}
+        return {"neighbors": [neighbor.name for neighbor in self._neighbors]}

@@ -247,7 +247,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
             "working": self.working,
             "topics_sent_everywhere": self._sent_everywhere,
             "neighbors": {
-                session.peer: {
+                session.name: {
                     "established": neighbor.established,
                     "synchronizing": neighbor.ending or neighbor.synchronizing,
                     "received_filters": len(neighbor.received),
@@ -517,7 +517,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         filters = neighbor.unacknowledged.pop(packet.packet_id, None)
         if filters != len(packet.reason_codes) or max(packet.reason_codes) >= 0x80:
             raise RemoteProtocolError(
-                f"neighbor {session.peer} answers packet {packet.packet_id} of "
+                f"neighbor {session.name} answers packet {packet.packet_id} of "
                 f"{filters or 'no'} filters with reason codes "
                 f"{bytes(packet.reason_codes[:16]).hex(' ')}",
                 section="MQTT-3.8.4-6",
@@ -545,7 +545,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 self._synchronized.append(neighbor.session)
             case _:
                 raise RemoteProtocolError(
-                    f"neighbor {neighbor.session.peer} sends {packet.payload[:16]!r} on "
+                    f"neighbor {neighbor.session.name} sends {packet.payload[:16]!r} on "
                     f"{packet.topic[:80]!a}, which means nothing here",
                     section="4.13",
                 )
@@ -554,7 +554,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
 def _check_filters(session: SessionInfo, filters: list[str]) -> None:
     if len(filters) > BATCH_FILTERS:
         raise RemoteProtocolError(
-            f"neighbor {session.peer} sends {len(filters)} filters in one packet; "
+            f"neighbor {session.name} sends {len(filters)} filters in one packet; "
             f"at most {BATCH_FILTERS} are allowed",
             section="4.13",
             reason_code=ReasonCode.QUOTA_EXCEEDED,
@@ -567,7 +567,7 @@ def _check_filters(session: SessionInfo, filters: list[str]) -> None:
         else:
             continue
         raise RemoteProtocolError(
-            f"neighbor {session.peer} inter-subscribes to {topic_filter[:80]!a}; {problem}",
+            f"neighbor {session.name} inter-subscribes to {topic_filter[:80]!a}; {problem}",
             section=section,
             reason_code=ReasonCode.TOPIC_FILTER_INVALID,
         )

@@ -99,7 +99,7 @@ class Neighbor:
         """Keep a packet until there is time for it."""
         if len(self.inbox) >= MAX_INBOX:
             raise RemoteProtocolError(
-                f"neighbor {self.session.peer} sends more than {MAX_INBOX} packets without "
+                f"neighbor {self.session.name} sends more than {MAX_INBOX} packets without "
                 "waiting for an answer",
                 section="4.13",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
@@ -175,7 +175,7 @@ def check_size(session: SessionInfo, message: bytes) -> None:
         if len(message) - start - 2 - first <= 1:
             return  # one filter, which may be as long as a filter can be
     raise RemoteProtocolError(
-        f"neighbor {session.peer} sends {len(message)} bytes of filters in one packet; "
+        f"neighbor {session.name} sends {len(message)} bytes of filters in one packet; "
         f"at most {BATCH_BYTES} are allowed",
         section="4.13",
         reason_code=ReasonCode.PACKET_TOO_LARGE,

@@ -49,7 +49,7 @@ from isthmus.exchange.client.input import ClientInput, Waits
 from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.host import Cancellable
-from isthmus.exchange.session import SessionStatus, Wire, peer_name
+from isthmus.exchange.session import SessionStatus, Wire, remote_name
 from isthmus.exchange.traffic.message import from_publish
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
@@ -98,8 +98,8 @@ class ClientSession(ClientInput):
         "connected",
         "disconnected",
         "handle",
-        "peer",
         "refused",
+        "remote",
         "timer",
         "transport_name",
         "unreleased",
@@ -128,7 +128,7 @@ class ClientSession(ClientInput):
         self.withheld: dict[int, tuple[bytes, bytes]] = {}
         """Such PUBLISHes and their topics, by identifier, until the broker has answered them."""
         self.withheld_bytes = 0
-        self.peer = ""
+        self.remote = ""
         self.timer: Cancellable | None = None
 
     # ---- the connection ------------------------------------------------------------------
@@ -136,7 +136,7 @@ class ClientSession(ClientInput):
     def connection_made(self, wire: Wire) -> None:
         self.established(wire, self.relay.limits.buffer_bytes)
         peername = wire.get_extra_info("peername")
-        self.peer, self.address = peer_name(peername), address_group(peername)
+        self.remote, self.address = remote_name(peername), address_group(peername)
         if not self.relay.admit(self):
             wire.abort()
             return

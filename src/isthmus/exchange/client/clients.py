@@ -139,7 +139,7 @@ class Clients:
             return
         client.accepted = True
         given = connack.properties
-        client.client_id = client.session.peer = (
+        client.client_id = client.session.name = (
             given.assigned_client_identifier or connect.client_id
         )
         client.unreleased = self._unreleased.connected(client.client_id, connect, connack)

@@ -144,7 +144,7 @@ class Relay:
             "debug",
             "client connected",
             client_id=client.connected.client_id if client.connected else "",
-            peer=client.peer,
+            remote=client.remote,
             protocol_level=client.protocol_level,
             session_present=connack.session_present,
         )
@@ -153,7 +153,7 @@ class Relay:
         self.entrance.leave(client)
         if self.clients.pop(client, client) is None:
             self.counters.clients_closed += 1
-            self.host.log("debug", "client closed", peer=client.peer)
+            self.host.log("debug", "client closed", remote=client.remote)
 
     def count_refusal(self, client: ClientSession, cause: str, detail: str) -> None:
         """The node ends a connection for `cause`; the log says which and why."""
@@ -165,7 +165,7 @@ class Relay:
             "client refused",
             cause=cause,
             detail=detail,
-            peer=client.peer,
+            remote=client.remote,
             client_id=connect.client_id if connect is not None else None,
         )
 
@@ -176,11 +176,11 @@ class Relay:
             "info",
             "broker closed the session",
             client_id=client.connected.client_id if client.connected else None,
-            peer=client.peer,
+            remote=client.remote,
             cause=str(exc or "end of stream"),
         )
 
     def broker_misbehaved(self, client: ClientSession, error: ProtocolError) -> None:
         """The broker sent bytes that are not MQTT; only this pair of sessions ends."""
         self.counters.refusals["broker-protocol-error"] += 1
-        self.host.log("warning", "broker sent bad bytes", peer=client.peer, detail=str(error))
+        self.host.log("warning", "broker sent bad bytes", remote=client.remote, detail=str(error))

@@ -162,7 +162,7 @@ class Connection:
     @property
     def host(self) -> str:
         """Where the other end is, without its port."""
-        return self.channel.peer.rpartition(":")[0] or self.channel.peer
+        return self.channel.remote.rpartition(":")[0] or self.channel.remote
 
     @property
     def spoke(self) -> bool:

@@ -126,7 +126,7 @@ class Link:
         self.initiator = ""
         self.incarnation = ""
         self.connections: list[Connection | None] = [None]
-        self.outgoing = [OutgoingLane(info.peer)]
+        self.outgoing = [OutgoingLane(info.name)]
         self.incoming: list[Incoming | None] = [None]
         self.waiters: list[Callable[[], None]] = []
         self.counters: Counter[str] = Counter()
@@ -166,7 +166,7 @@ class Link:
             # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
             # With nothing to send again there is no number that the neighbor must know.
             waiting = [entry for lane in self.outgoing for entry in lane.take()]
-            self.outgoing = [OutgoingLane(self.info.peer) for _ in range(lanes)]
+            self.outgoing = [OutgoingLane(self.info.name) for _ in range(lanes)]
             self.stream = new_stream
             for entry in waiting:
                 self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
@@ -216,7 +216,7 @@ class Link:
                 self._mark(lane, len(frame))
             return
         if in_hand is not None:
-            in_hand.wait_for(self.info.peer)
+            in_hand.wait_for(self.info.name)
         self.outgoing[lane].put(Outgoing(message, qos, in_hand))
         self.transmit(lane, now_s)
 

@@ -296,7 +296,7 @@ class Links:
         """What came on `connection` breaks the rules: it is closed, and the link is down."""
         self.refusals["protocol-error"] += 1
         self.host.log(
-            "warning", "bad bytes on a link", peer=self._name(connection), cause=str(error)
+            "warning", "bad bytes on a link", remote=self._name(connection), cause=str(error)
         )
         if connection.link is not None:
             self.owner.link_failed(connection.link, error)
@@ -398,7 +398,7 @@ class Links:
 
     def _probe(self, link: Link, newcomer: Connection) -> None:
         """Ask the standing link whether it lives before anybody takes it over."""
-        name = link.info.peer
+        name = link.info.name
         probe = self._probes.get(name)
         if probe is None:
             standing = link.connections[0]
@@ -410,15 +410,15 @@ class Links:
         probe.newcomers.append(newcomer)
 
     def _pong_came(self, link: Link) -> None:
-        probe = self._probes.get(link.info.peer)
+        probe = self._probes.get(link.info.name)
         if probe is None or not probe.answered:
             return
-        del self._probes[link.info.peer]
+        del self._probes[link.info.name]
         probe.timer.cancel()
-        name = link.info.peer
+        name = link.info.name
         for newcomer in probe.newcomers:
             if newcomer.state is not GreetingState.CLOSED:
-                where = newcomer.channel.peer
+                where = newcomer.channel.remote
                 self._refused(
                     newcomer,
                     LinkRefused("same-id", f"a node {name!r} is linked here already and answers"),
@@ -447,7 +447,7 @@ class Links:
     def same_id_told(self, link: Link, payload: bytes) -> None:
         """A neighbor says that it has met another node of this node's id."""
         said = payload[:200].decode(errors="replace")
-        self.conflict.told(f"{link.info.peer!r} says: {said}", by=link.info.peer)
+        self.conflict.told(f"{link.info.name!r} says: {said}", by=link.info.name)
 
     def _refused(self, connection: Connection, error: LinkRefused) -> None:
         if error.cause != "duplicate":
@@ -480,7 +480,7 @@ class Links:
         if peer.link is not link:
             if peer.link is not None and peer.link.info.address == peer.address:
                 peer.link.info.address = ""
-            if not peer.info.peer:
+            if not peer.info.name:
                 self.owner.linked_before(peer.info, link)
             peer.link = link
             peer.info = link.info
@@ -488,7 +488,7 @@ class Links:
 
     def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
         """Once for each cause: who is refused usually tries again, for ever."""
-        name = connection.peer_id() or connection.channel.peer.rpartition(":")[0]
+        name = connection.peer_id() or connection.channel.remote.rpartition(":")[0]
         if self._refused_for.get(name) == error.cause:
             return
         if len(self._refused_for) >= MAX_STREAMS:
@@ -497,7 +497,7 @@ class Links:
         self.host.log(
             "warning",
             "link refused",
-            peer=self._name(connection),
+            remote=self._name(connection),
             cause=error.cause,
             detail=error.problem,
         )
@@ -515,7 +515,7 @@ class Links:
             self._leads_to(peer, link)
             link.qos = peer.qos
         elif not self._is_dialed(link):
-            link.info.address = connection.channel.peer
+            link.info.address = connection.channel.remote
         if connection.lane == 0:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
@@ -530,11 +530,11 @@ class Links:
 
     def _new_link(self, node_id: str, peer: Peer | None) -> Link:
         settings = self.settings
-        if peer is not None and not peer.info.peer:
+        if peer is not None and not peer.info.name:
             info = peer.info
         else:  # connected to us, or at an address where another node was before
             info = self.owner.new_session(peer.address if peer is not None else "")
-        info.peer = node_id
+        info.name = node_id
         link = Link(
             info,
             self._new_stream(),
@@ -553,8 +553,8 @@ class Links:
         """The neighbor says which numbers follow on this lane: take up where they were left."""
         if len(payload) > MAX_STREAM_NAME:
             raise RemoteProtocolError(f"a stream's name of {len(payload)} bytes")
-        streams = self._incoming.pop(link.info.peer, {})
-        self._incoming[link.info.peer] = streams
+        streams = self._incoming.pop(link.info.name, {})
+        self._incoming[link.info.name] = streams
         if len(self._incoming) > MAX_STREAMS:
             del self._incoming[next(iter(self._incoming))]
         key = (lane, payload)
@@ -575,10 +575,10 @@ class Links:
         if peer is not None:
             peer.failures, peer.problem = 0, ""
             peer.happens(DialEvent.LINKED)
-        self._refused_for.pop(link.info.peer, None)
-        if hold := self._holds.pop(link.info.peer, None):
+        self._refused_for.pop(link.info.name, None)
+        if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
-        self.host.log("info", "link up", neighbor=link.info.peer, lanes=link.lanes)
+        self.host.log("info", "link up", neighbor=link.info.name, lanes=link.lanes)
         stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
         for connection in filter(None, link.connections):
             connection.send(stream)
@@ -599,7 +599,7 @@ class Links:
 
     def _lose(self, link: Link) -> None:
         self.happens(link, LinkEvent.LOST)
-        self.conflict.gone(link.info.peer)
+        self.conflict.gone(link.info.name)
 
     # ---- losing them ---------------------------------------------------------------------
 
@@ -621,16 +621,16 @@ class Links:
             self._down(link, cause)
         else:
             link.disconnect()
-            self._hold(link.info.peer, self.settings.hold_s)
+            self._hold(link.info.name, self.settings.hold_s)
         self._redial(link)
 
     def _down(self, link: Link, cause: str) -> None:
-        self.host.log("warning", "link down", neighbor=link.info.peer, cause=cause)
+        self.host.log("warning", "link down", neighbor=link.info.name, cause=cause)
         link.disconnect()
         if link.waiters:
             self.host.call_later(0.0, link.release_waiters)
         self._lose(link)
-        name = link.info.peer
+        name = link.info.name
         if name in self._probes:
             self.host.call_later(0.0, lambda: self._probe_over(name))
         if link.state is not LinkState.GONE:
@@ -654,15 +654,15 @@ class Links:
 
     def let_go(self, link: Link, cause: str) -> None:
         """The neighbor is no longer one, until it is linked again."""
-        if hold := self._holds.pop(link.info.peer, None):
+        if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
-        self.links.pop(link.info.peer, None)
+        self.links.pop(link.info.name, None)
         link.disconnect()
         if link.state.up:
             self._lose(link)
         if link.state is LinkState.GONE:
             return  # for what followed from losing it
-        self.host.log("info", "neighbor let go", neighbor=link.info.peer, cause=cause)
+        self.host.log("info", "neighbor let go", neighbor=link.info.name, cause=cause)
         for peer in self.peers.values():
             if peer.link is link:
                 peer.link = None
@@ -715,7 +715,7 @@ class Links:
                 return peer
         if link is not None:
             self.no_longer_dial(link.info)
-            self.removed.add(link.info.peer)
+            self.removed.add(link.info.name)
         return link
 
     def no_longer_dial(self, session: SessionInfo) -> None:
@@ -729,7 +729,7 @@ class Links:
         for connection in link.connections:
             if connection is not None:
                 connection.say_goodbye(ReasonCode.ADMINISTRATIVE_ACTION)
-        removed = link.info.peer in self.removed
+        removed = link.info.name in self.removed
         self.let_go(link, "removed by the operator" if removed else "closed by the algorithm")
 
     # ---- every turn, every tick ----------------------------------------------------------
@@ -758,7 +758,7 @@ class Links:
         self._ticker = self.host.call_later(self.settings.dead_after_s / 3, self._tick)
 
     def _name(self, connection: Connection) -> str:
-        return connection.peer_id() or connection.channel.peer
+        return connection.peer_id() or connection.channel.remote
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self.links.values())

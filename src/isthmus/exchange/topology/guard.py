@@ -171,7 +171,7 @@ class TopologyGuard:
         message = parse(payload)
         if isinstance(message, GuardHello):
             self._hello_arrived(link, message)
-        elif link.peer is not None:  # before the hello: left over from before an interruption
+        elif link.far_end is not None:  # before the hello: left over from before an interruption
             self._update_arrived(link, message)
         self._settle()
 
@@ -295,7 +295,7 @@ class TopologyGuard:
     def _best(self, key: NodeKey) -> Announcement | None:
         """A neighbor itself, over its own link, or else who says the latest."""
         itself = self._links.get(key.node_id)
-        if itself is not None and itself.peer == key and key in itself.heard:
+        if itself is not None and itself.far_end == key and key in itself.heard:
             return itself.heard[key]
         said = [link.heard[key] for link in self._links.values() if key in link.heard]
         return max(said, key=lambda announcement: announcement.sequence, default=None)
@@ -320,7 +320,7 @@ class TopologyGuard:
         if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
         for announcement in update.nodes:
-            if announcement.node == link.peer:
+            if announcement.node == link.far_end:
                 link.check(announcement, self._here)
         for key in update.gone:
             link.withdraw(key)
@@ -338,7 +338,7 @@ class TopologyGuard:
         known = self._others.get(key)
         if key == self._here:
             self._contradict(announcement)
-        elif key == link.peer:
+        elif key == link.far_end:
             link.vouch(announcement)
             link.hear(announcement, self._here)
             self._choose((key,))
@@ -355,7 +355,7 @@ class TopologyGuard:
         itself = self._links.get(key.node_id)
         if (
             itself is not None
-            and itself.peer == key
+            and itself.far_end == key
             and key in itself.heard
             and announcement.sequence > max(itself.heard[key].sequence, itself.told.get(key, 0))
         ):
@@ -398,7 +398,7 @@ class TopologyGuard:
         changed, self._changed = self._changed | (self._connected ^ self._view.nodes), set()
         self._connected = self._view.nodes
         for link in self._links.values():
-            if link.peer is not None:
+            if link.far_end is not None:
                 self._tell(link, changed)
         self._contradicted.clear()
         self._conclude()
@@ -406,7 +406,7 @@ class TopologyGuard:
         self._drain()
 
     def _ends(self, link: GuardedLink) -> Ends | None:
-        return None if link.peer is None else ends_of(self._here, link.peer)
+        return None if link.far_end is None else ends_of(self._here, link.far_end)
 
     def _open_path(self, link: GuardedLink) -> bool:
         """Whether open links lead to the neighbor already.
@@ -414,14 +414,14 @@ class TopologyGuard:
         A link counts as open as soon, and as long, as one end has it open: of two links that
         would close a ring together, often one sees the other in time.
         """
-        assert link.peer is not None
+        assert link.far_end is not None
         opened = {self._ends(other): other.opening for other in self._links.values()}
         edges = [
             ends
             for ends, edge in self._view.edges.items()
             if ends != self._ends(link) and (any(edge.openings) or opened.get(ends, 0))
         ]
-        return link.peer in search(edges, self._here)
+        return link.far_end in search(edges, self._here)
 
     def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
         """Bring what we vouch for up to date, at the other end of `link`.

@@ -36,9 +36,9 @@ class GuardedLink:
 
     neighbor: str
     epoch: int
-    peer: NodeKey | None = None
+    far_end: NodeKey | None = None
     """Known from the neighbor's hello on."""
-    peer_epoch: int = 0
+    far_epoch: int = 0
     heard: dict[NodeKey, Announcement] = field(default_factory=dict)
     """What the neighbor vouches for; `vouch` and `withdraw` change it."""
     entries: int = 0
@@ -48,7 +48,7 @@ class GuardedLink:
     fresh: bool = True
     """Nothing has been told yet."""
     opening: int = 0
-    peer_opening: int | None = None
+    far_opening: int | None = None
     """None until the neighbor's own announcement of this link came over it."""
     ring: tuple[str, ...] = ()
     """Why it was BLOCKED last, as far as that was told."""
@@ -57,11 +57,11 @@ class GuardedLink:
 
     @property
     def birth(self) -> int:
-        return max(self.epoch, self.peer_epoch)
+        return max(self.epoch, self.far_epoch)
 
     @property
     def entry(self) -> LinkEntry | None:
-        return None if self.peer is None else LinkEntry(self.peer, self.birth, self.opening)
+        return None if self.far_end is None else LinkEntry(self.far_end, self.birth, self.opening)
 
     def greet(self, hello: GuardHello) -> bool:
         """The neighbor begins anew.  Returns whether it must be greeted again.
@@ -69,12 +69,13 @@ class GuardedLink:
         A second hello of another life or epoch means that only the neighbor noticed an
         interruption: it has not had our hello since.  The openings' numbers go on counting.
         """
-        peer = NodeKey(self.neighbor, hello.incarnation)
-        again = self.peer is not None and (self.peer, self.peer_epoch) != (peer, hello.epoch)
-        self.peer, self.peer_epoch = peer, hello.epoch
+        far_end = NodeKey(self.neighbor, hello.incarnation)
+        known = self.far_end, self.far_epoch
+        self.far_end, self.far_epoch = far_end, hello.epoch
+        again = known[0] is not None and known != (far_end, hello.epoch)
         self.heard.clear()
         self.entries = 0
-        self.opening, self.peer_opening = 0, None
+        self.opening, self.far_opening = 0, None
         self.fresh = True
         if again:
             self.told.clear()
@@ -98,11 +99,11 @@ class GuardedLink:
 
     def hear(self, announcement: Announcement, here: NodeKey) -> None:
         """The neighbor's own announcement came over this link."""
-        self.peer_opening = self._opening_in(announcement, here)
+        self.far_opening = self._opening_in(announcement, here)
 
     def _opening_in(self, announcement: Announcement, here: NodeKey) -> int | None:
         for entry in announcement.links:
-            if entry.peer == here and entry.birth == self.birth:
+            if entry.far_end == here and entry.birth == self.birth:
                 return entry.opening
         return None
 
@@ -111,18 +112,18 @@ class GuardedLink:
             self.opening = 0
 
     def _overtaken(self) -> bool:
-        peer_opening = self.peer_opening or 0
+        far_opening = self.far_opening or 0
         if self.opening == self._active:
-            return peer_opening != self.opening
-        return peer_opening > self.opening
+            return far_opening != self.opening
+        return far_opening > self.opening
 
     @property
     def may_open(self) -> bool:
-        return self.opening == 0 and self.peer_opening is not None and self._used < MAX_COUNTER
+        return self.opening == 0 and self.far_opening is not None and self._used < MAX_COUNTER
 
     def open(self) -> None:
-        peer_opening = self.peer_opening or 0
-        self.opening = peer_opening if peer_opening > self._used else self._used + 1
+        far_opening = self.far_opening or 0
+        self.opening = far_opening if far_opening > self._used else self._used + 1
         self._used = self.opening
 
     @property
@@ -145,4 +146,4 @@ class GuardedLink:
         return True
 
     def _agreed(self) -> int:
-        return self.opening if self.opening == self.peer_opening else 0
+        return self.opening if self.opening == self.far_opening else 0

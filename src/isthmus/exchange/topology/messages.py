@@ -7,7 +7,7 @@
 
 A *hello* opens the conversation on a link: forget whatever I said on it before.  An *update*
 carries announcements (node id, incarnation, sequence number, links) and withdraws earlier ones.  A
-link is written as the peer's id and incarnation, the link's birth and its opening (see
+link is written as the id and incarnation, the link's birth and its opening (see
 `isthmus.exchange.topology.guard`).
 
 Invariants: an update that would be long is cut into several of about `CHUNK_BYTES`, in order;
@@ -76,7 +76,7 @@ class NodeKey(NamedTuple):
 class LinkEntry(NamedTuple):
     """A link as one of its two ends announces it."""
 
-    peer: NodeKey
+    far_end: NodeKey
     birth: int
     opening: int
     """0 while this end keeps the link closed for the algorithm."""
@@ -143,7 +143,7 @@ def encode_updates(nodes: Iterable[Announcement], gone: Iterable[NodeKey]) -> It
 
 
 def _listed(announcement: Announcement) -> list[object]:
-    links = [[*peer, birth, opening] for peer, birth, opening in announcement.links]
+    links = [[*far_end, birth, opening] for far_end, birth, opening in announcement.links]
     return [*announcement.node, announcement.sequence, links]
 
 
@@ -227,8 +227,8 @@ def _announcement(value: object, where: str) -> Announcement:
     if not isinstance(links, list) or len(links) > MAX_LINKS:
         raise ValueError(f"{where}: links must be a list of at most {MAX_LINKS}")
     entries = tuple(_entry(link, f"{where} link {i}") for i, link in enumerate(links))
-    peers = {entry.peer.node_id for entry in entries}
-    if len(peers) != len(entries) or node.node_id in peers:
+    ends = {entry.far_end.node_id for entry in entries}
+    if len(ends) != len(entries) or node.node_id in ends:
         raise ValueError(f"{where}: a node has one link to each neighbor and none to itself")
     return Announcement(node, _counter(sequence, where, 1), entries)
 

@@ -57,22 +57,22 @@ class TopologyView:
             mine = entries.get(node)
             if mine is None:
                 mine = entries[node] = {entry[0]: entry for entry in announcements[node].links}
-            for peer, entry in mine.items():
-                theirs = entries.get(peer)
+            for far_end, entry in mine.items():
+                theirs = entries.get(far_end)
                 if theirs is None:
-                    if peer not in announcements:
+                    if far_end not in announcements:
                         continue
-                    links = announcements[peer].links
-                    theirs = entries[peer] = {entry[0]: entry for entry in links}
+                    links = announcements[far_end].links
+                    theirs = entries[far_end] = {entry[0]: entry for entry in links}
                 other = theirs.get(node)
                 if other is None or other.birth != entry.birth:
                     continue
-                ends = (node, peer) if node < peer else (peer, node)
+                ends = (node, far_end) if node < far_end else (far_end, node)
                 if ends not in self.edges:
                     self.edges[ends] = Edge(ends, entry.birth, (entry.opening, other.opening))
-                if peer not in self.nodes:
-                    self.nodes.add(peer)
-                    queue.append(peer)
+                if far_end not in self.nodes:
+                    self.nodes.add(far_end)
+                    queue.append(far_end)
 
     @cached_property
     def forest(self) -> frozenset[Ends]:

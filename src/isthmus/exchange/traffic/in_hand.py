@@ -131,7 +131,7 @@ class InHand:
     @property
     def neighbor(self) -> str:
         """Who waits."""
-        return self.message.came_from.peer if self.message.came_from is not None else ""
+        return self.message.came_from.name if self.message.came_from is not None else ""
 
 
 class MessagesInHand:

@@ -125,24 +125,24 @@ class Traffic:
         self.seen.look()
         for link in self.links:
             if link.state.carries:
-                self._ways_round.pop(link.info.peer, None)
+                self._ways_round.pop(link.info.name, None)
             else:
-                self._way_round(link.info.peer)
+                self._way_round(link.info.name)
         if self._doubtful:
             self._judge_again()
 
     def neighbor_joined(self, link: Link) -> None:
         link.joined_s = self.host.now()
-        self.seen.joined(link.info.peer)
-        self.recovery.joined(link.info.peer)
+        self.seen.joined(link.info.name)
+        self.recovery.joined(link.info.name)
 
     def neighbor_left(self, link: Link) -> None:
         """The algorithm has no such session any more."""
         self._link_routes.pop(link.info, None)
-        self.seen.left(link.info.peer)
+        self.seen.left(link.info.name)
         self.retention.neighbor_left(link)
-        self.recovery.left(link.info.peer)
-        self.in_hand.neighbor_left(link.info.peer)
+        self.recovery.left(link.info.name)
+        self.in_hand.neighbor_left(link.info.name)
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Traffic:
             self.host.log(
                 "warning",
                 "publishers held: the neighbor does not acknowledge",
-                neighbor=link.info.peer,
+                neighbor=link.info.name,
                 unacknowledged_bytes=link.unacked_bytes(),
             )
         link.waiters.append(hold())
@@ -227,7 +227,7 @@ class Traffic:
             _done_with(in_hand)
         elif message.number:
             self._judge(link, frame, message, in_hand, now_s + DOUBT_S)
-        elif self.guard.is_primary(message.origin, link.info.peer):
+        elif self.guard.is_primary(message.origin, link.info.name):
             self._route_on(link, frame, message, in_hand)
         else:
             self.counters["doubtful_dropped"] += 1
@@ -243,7 +243,7 @@ class Traffic:
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
         content = (message.topic, message.payload)
-        verdict = self.seen.take(message.origin, message.number, link.info.peer, content)
+        verdict = self.seen.take(message.origin, message.number, link.info.name, content)
         if verdict is Novelty.NEW:
             if in_hand is not None:
                 self.in_hand.take(in_hand)
@@ -275,13 +275,13 @@ class Traffic:
 
     def _drop_doubtful(self, link: Link, message: Message, in_hand: InHand | None) -> None:
         self.counters["doubtful_dropped"] += 1
-        case = (link.info.peer, message.origin)
+        case = (link.info.name, message.origin)
         if case not in self._doubted and len(self._doubted) < MAX_DOUBTED:
             self._doubted.add(case)
             self.host.log(
                 "warning",
                 "messages dropped: their origin is not reached over the neighbor they come from",
-                neighbor=link.info.peer,
+                neighbor=link.info.name,
                 origin=message.origin,
             )
         _done_with(in_hand)
@@ -289,10 +289,10 @@ class Traffic:
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self._route_of(message, link.info, self._routes_from(link.info))
         if message.retain and message.version:
-            self._retained_arrived(message, route, in_hand, link.info.peer)
+            self._retained_arrived(message, route, in_hand, link.info.name)
         else:
             self.plain.remember(link.info, frame, message, route)
-            self._pass_on(message, route, in_hand, link.info.peer)
+            self._pass_on(message, route, in_hand, link.info.name)
         _done_with(in_hand)
 
     def plain_arrived(self, found: PlainMessage, key: str) -> None:
@@ -369,8 +369,8 @@ class Traffic:
 
     def _awaiting(self, message: Message, route: Route) -> list[Awaited]:
         """For whom `message` waits: who may want it and is not back, or gets others before it."""
-        wanting = {session.peer for session in route.neighbors}
-        came_from = message.came_from.peer if message.came_from is not None else ""
+        wanting = {session.name for session in route.neighbors}
+        came_from = message.came_from.name if message.came_from is not None else ""
         recovery = self.recovery
         found = [
             each
@@ -416,7 +416,7 @@ class Traffic:
         message = entry.message
         for session in self._present_route(message).neighbors:
             link = self.by_session.get(session)
-            if link is None or session.peer != neighbor or session in message.passed_to:
+            if link is None or session.name != neighbor or session in message.passed_to:
                 continue
             message.passed_to = (*message.passed_to, session)
             link.send(message, self.host.now(), entry.in_hand)
@@ -463,7 +463,7 @@ class Traffic:
         neighbors = route.neighbors
         if awaiting:
             names = {each.name for each in awaiting}
-            neighbors = tuple(each for each in neighbors if each.peer not in names)
+            neighbors = tuple(each for each in neighbors if each.name not in names)
         message.passed_to = neighbors
         down: list[Link] = []
         for session in neighbors:
@@ -488,7 +488,7 @@ class Traffic:
 
     def give_up(self, link: Link) -> None:
         """What the neighbor has not acknowledged goes another way, if there is one."""
-        self._begin(self._send_elsewhere(link.info.peer, link.give_up()))
+        self._begin(self._send_elsewhere(link.info.name, link.give_up()))
 
     def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
         """`neighbor` is given up, and `entries` with it, but for those that go another way."""
@@ -540,7 +540,7 @@ class Traffic:
         sent = message.passed_to
         if message.arrived_s < since_s:
             sent = tuple(link.info for link in links)
-        return way is None or all(way != each.peer for each in sent)
+        return way is None or all(way != each.name for each in sent)
 
     # ---- slices --------------------------------------------------------------------------
 

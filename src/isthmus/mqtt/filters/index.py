@@ -1,6 +1,6 @@
 """Which of a million filters match this topic.
 
-A `FilterIndex` maps filters to values (sessions, peers, ...), several of each if need be, and
+A `FilterIndex` maps filters to values (sessions, neighbors, ...), several of each if need be, and
 answers with the values of all filters that match a topic name.  The rules are those of
 `isthmus.mqtt.filters.topics.matches`, the ``$`` rule [MQTT-4.7.2-1] included; as there, filters and
 names are trusted to be valid, and ``$share/NAME/`` to have been split off.

@@ -31,7 +31,7 @@ B = Hello("b", "2", "sf")
 
 
 class FakeChannel:
-    peer = "test"
+    remote = "test"
 
     def __init__(self) -> None:
         self.written = b""

@@ -120,7 +120,7 @@ def own_openings(actions: Recorder) -> dict[str, int]:
         for announcement in message.nodes
         if announcement.node == A
     ]
-    return {entry.peer.node_id: entry.opening for entry in own[-1].links}
+    return {entry.far_end.node_id: entry.opening for entry in own[-1].links}
 
 
 # ---- one link ----
