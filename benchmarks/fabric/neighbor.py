@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from benchmarks.fabric.timed import TimedSubscriptionFlooding
 
-from isthmus.cooperation.api import CooperationAlgorithm, Port, SessionInfo
+from isthmus.cooperation.api import CooperationAlgorithm, Port, ReceivedPacket, SessionInfo
 from isthmus.cooperation.subscription_flooding.algorithm import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
 from isthmus.cooperation.subscription_flooding.neighbor import BATCH_FILTERS, WINDOW, take_batch
 from isthmus.errors import IsthmusError, LoadError
@@ -29,7 +29,6 @@ from isthmus.exchange.host import Cancellable, Channel, StateRewrite
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Message
-from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import Publish, SubAck, Subscribe, Subscription
 from isthmus.mqtt.primitives import PacketType
 
@@ -64,11 +63,9 @@ class Announcer(CooperationAlgorithm):
     def on_tcp_down(self, session: SessionInfo) -> None:
         raise LoadError("the node under test closed the link")
 
-    def mqtt_message_arrived(
-        self, session: SessionInfo, packet_type: PacketType, message: bytes
-    ) -> bool:
-        if packet_type is PacketType.SUBACK:
-            packet = decode(message, 5)
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
+        if message.type is PacketType.SUBACK:
+            packet = message.packet
             assert isinstance(packet, SubAck)
             self._unacknowledged.remove(packet.packet_id)
             self.acknowledged += len(packet.reason_codes)
@@ -223,7 +220,7 @@ class Neighbor:
     def rewrite_state(self, name: str) -> StateRewrite:
         raise NotImplementedError("nothing is kept")
 
-    def load_state(self, name: str) -> bytes | None:
+    def load_state(self, name: str, version: int) -> bytes | None:
         return None
 
     def save_state(self, name: str, state: bytes) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
@@ -197,7 +196,6 @@ class Rig:
     def left_over(self) -> dict[str, object]:
         """What is held although every client has left for good."""
         exchange = self.exchange
-        assert isinstance(exchange.algorithm, SubscriptionFlooding)
         wills = exchange.clients.wills.status()
         held = {
             "sessions": len(self.relay.clients),
@@ -205,7 +203,7 @@ class Rig:
             "opening": len(self._opening),
             "waiting for a turn": len(self.relay.turns),
             "clients of the exchange": len(exchange.clients),
-            "interest": list(exchange.algorithm.local_filters),
+            "interest": list(exchange.local_filters),
             "unreleased": len(exchange.clients._unreleased),
             "wills": (wills["armed"], wills["waiting"], wills["bytes"]),
         }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
 from support.fabrics import FabricClient, NodeFabric
@@ -118,7 +118,7 @@ def interest(fabric: NodeFabric) -> int:
 
 def written_at_c(fabric: NodeFabric) -> set[str]:
     """The clients whose filters stand in the state file of node c."""
-    state = fabric.folder / "c-state" / "algorithm.state"
+    state = fabric.folder / "c-state" / "client-sessions.state"
     if not state.exists():
         return set()
     return {json.loads(record)["id"] for record in kept_records.read(state.read_bytes()).records}

@@ -17,7 +17,8 @@ import pytest
 from conftest import require_broker
 from isthmus.brokers import create
 from isthmus.brokers.base import Broker
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
+from isthmus.exchange.retained.journal import read_journal_body
 from support.fabrics import FabricClient
 from support.nodes import NodeProcess
 from support.waiting import wait_for
@@ -73,15 +74,24 @@ def persistent(node: NodeProcess, client_id: str, topic_filter: str) -> None:
 
 
 def filters(node: NodeProcess) -> int:
-    count: int = node.fabric()["algorithm"]["local"]["filters"]
+    count: int = node.fabric()["interest"]["filters"]
     return count
 
 
 def kept_clients(folder: Path) -> set[str]:
-    path = folder / "algorithm.state"
+    path = folder / "client-sessions.state"
     if not path.exists():
         return set()
     return {json.loads(record)["id"] for record in kept_records.read(path.read_bytes()).records}
+
+
+def kept_topics(folder: Path) -> set[bytes]:
+    """Of retained messages."""
+    path = folder / "retained.state"
+    if not path.exists():
+        return set()
+    records = kept_records.read(path.read_bytes()).records
+    return {read_journal_body(record)[0] for record in records} - {b""}
 
 
 def until_kept(node: NodeProcess, folder: Path, *clients: str) -> None:
@@ -126,6 +136,7 @@ def test_a_full_disk_is_told_and_recovered_from(node: NodeProcess, small_disk: P
     assert len(tell_of_disk(log)) == 1
     assert "Traceback" not in log
     assert "toml" not in log
+    node.wait_until(lambda: len(kept_topics(small_disk)) == 100)
     node.kill()
     node.start()
     assert node.fabric()["retained"]["topics"] == 100
@@ -196,8 +207,8 @@ def test_a_damaged_file_costs_one_client_and_not_the_start(
         path.write_bytes(data)
     node.start()
     assert filters(node) == 7
-    assert (state / "algorithm.damaged").exists()
+    assert (state / "client-sessions.damaged").exists()
     told = [line for line in node.log().splitlines() if "kept state is damaged" in line]
-    assert any("algorithm.state" in line and "offset=" in line for line in told)
+    assert any("client-sessions.state" in line and "offset=" in line for line in told)
     assert "Traceback" not in node.log()
     wait_for(lambda: readiness(node) == "ready\n", 10, "the node to be ready")

@@ -207,7 +207,7 @@ class InterestMachine(RuleBasedStateMachine):
         for node in NODES:
             algorithm = self.network.algorithms[node]
             assert isinstance(algorithm, SubscriptionFlooding)
-            assert algorithm.local_filters == ()
+            assert not self.network.ports[node].local_filters
             assert len(algorithm._index) == 0
         for a, b in self.links:
             self.check_link(a, b)

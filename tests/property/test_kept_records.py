@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isthmus.cooperation import kept_records
-from isthmus.cooperation.client_sessions import FOR_EVER, Client, read_state, write_state
+from isthmus.exchange import kept_records
+from isthmus.exchange.client.client import FOR_EVER, Client, read_state, write_state
 
 bodies = st.lists(st.binary(max_size=40) | st.just(b"\xf5\xa7" * 8), max_size=6)
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange import kept_records
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import RetainedSync
 from isthmus.exchange.retained.values import Retained, RetainedEntry, Version

@@ -1,30 +1,37 @@
 """A small network without time or chance: algorithms behind ports that pass messages in order.
 
 A link has two directions, each a queue; the test says which direction delivers its next message,
-or lets all of them settle.  Clients and the broker are played packet by packet.
+or lets all of them settle.  Clients and the broker are played packet by packet, and followed as
+a node does.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from isthmus.cooperation.api import (
     AS_CONFIGURED,
     CooperationAlgorithm,
     LinkOptions,
     Port,
+    ReceivedPacket,
+    Route,
     SessionInfo,
     SessionKind,
     SessionStatus,
 )
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.client.client import Pair
+from isthmus.exchange.client.clients import Clients
+from isthmus.exchange.client.wills import DueWill
+from isthmus.exchange.host import Host
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
-    PACKET_TYPES,
     ConnAck,
     Connect,
     Disconnect,
@@ -34,8 +41,8 @@ from isthmus.mqtt.packets import (
     Subscription,
     UnsubAck,
     Unsubscribe,
+    Will,
 )
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 
@@ -43,23 +50,31 @@ Factory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
 
 
 class FakePort:
-    """One node's port: a clock that is moved by hand, timers, kept state, links of a network."""
+    """One node's port: a clock that is moved by hand, timers, kept state, links of a network.
+
+    It is also the host of the node's local clients, whose sessions `clients` follows.
+    """
+
+    keeps_state = True
 
     def __init__(self, node_id: str = "node", network: FakeNetwork | None = None) -> None:
         self._node_id = node_id
         self.network = network
         self.clock_s = 1000.0
         self.timers: dict[Hashable, float] = {}
-        self.pairs: dict[SessionInfo, SessionInfo] = {}
         self.changed_routes: list[list[str] | None] = []
         self.synchronized_with: list[SessionInfo] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
         self.awaited: set[str] = set()
-        self.state: bytes | None = None
-        self.saves = 0
-        self.filters_per_client = 10_000
+        self.files: dict[str, bytes] = {}
+        self.saved: Counter[str] = Counter()
+        self.logged: list[str] = []
+        self.wills: list[DueWill] = []
         self._random = random.Random(7)
         self._sessions = 0
+        self.clients = Clients(
+            cast("Host", self), self.session, self.wills.append, filters_per_client=10_000
+        )
 
     @property
     def node_id(self) -> str:
@@ -72,13 +87,6 @@ class FakePort:
     def session(self, kind: SessionKind, peer: str = "") -> SessionInfo:
         self._sessions += 1
         return SessionInfo(self._sessions, kind, peer, SessionStatus.ESTABLISHED)
-
-    def pair(self) -> tuple[SessionInfo, SessionInfo]:
-        client = self.session(SessionKind.LOCAL_CLIENT)
-        broker = self.session(SessionKind.LOCAL_BROKER)
-        self.pairs[client] = broker
-        self.pairs[broker] = client
-        return client, broker
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         assert self.network is not None
@@ -93,10 +101,10 @@ class FakePort:
         return self.network.send(self._node_id, session, message)
 
     def get_paired_session(self, session: SessionInfo) -> SessionInfo | None:
-        return self.pairs.get(session)
+        return self.clients.paired(session)
 
-    def create_mqtt_message(self, packet: Packet) -> bytes:
-        return encode(packet, 5)
+    def create_mqtt_message(self, packet: Packet, level: int = 5) -> bytes:
+        return encode(packet, level)
 
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         self.refused.append((session, error))
@@ -119,46 +127,125 @@ class FakePort:
     def now(self) -> float:
         return self.clock_s
 
-    def load_state(self) -> bytes | None:
-        return self.state
+    @property
+    def local_filters(self) -> Collection[str]:
+        return self.clients.interest.filters
 
-    def save_state(self, state: bytes) -> None:
-        self.saves += 1
-        self.state = state
+    # ---- kept state: of the algorithm by name, of the host with the version of the file ----
 
-    def advance(self, seconds: float, on_timer: Callable[[Hashable], object]) -> None:
+    def load_state(self, name: str, version: int = 1) -> Any:
+        return self.files.get(name)
+
+    def save_state(self, name: str, state: Any, version: int = 1) -> None:
+        self.saved[name] += 1
+        self.files[name] = state
+
+    def append_state(self, name: str, more: Any) -> None:
+        self.files[name] += more
+
+    def rewrite_state(self, name: str) -> FakeRewrite:
+        return FakeRewrite(self, name)
+
+    # ---- the host's ----
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self, callback)
+        self.set_timer(delay_s, timer)
+        return timer
+
+    def token_bytes(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def log(self, level: str, event: str, **fields: object) -> None:
+        self.logged.append(f"{level}: {event} {fields}")
+
+    def advance(self, seconds: float, on_timer: Callable[[Hashable], object] = print) -> None:
         """Move the clock, and run what runs out on the way, in order."""
         end = self.clock_s + seconds
         while due := [(at, key) for key, at in self.timers.items() if at <= end]:
             at, key = min(due, key=lambda item: item[0])
-            del self.timers[key]
             self.clock_s = max(self.clock_s, at)
-            on_timer(key)
+            self.fire(key, on_timer)
         self.clock_s = end
+
+    def fire(self, key: Hashable, on_timer: Callable[[Hashable], object]) -> None:
+        del self.timers[key]
+        if isinstance(key, FakeTimer):
+            key.callback()
+        else:
+            on_timer(key)
+
+
+@dataclass(eq=False, slots=True)
+class FakeTimer:
+    port: FakePort
+    callback: Callable[[], None]
+
+    def cancel(self) -> None:
+        self.port.timers.pop(self, None)
+
+
+@dataclass(eq=False, slots=True)
+class FakeRewrite:
+    """What is written anew; nothing of it is kept before it is whole."""
+
+    port: FakePort
+    name: str
+    written: bytes = b""
+    waiting_bytes: int = 0
+
+    def write(self, piece: bytes) -> None:
+        self.written += piece
+
+    def commit(self) -> None:
+        self.port.save_state(self.name, self.written)
+
+
+class FakeEnd:
+    """A client's connection that only notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, bool]] = []
+        self.codes: list[ReasonCode] = []
+
+    def send(self, data: bytes, *, to_broker: bool) -> bool:
+        self.sent.append((data, to_broker))
+        return True
+
+    def shut_down(self, code: ReasonCode) -> None:
+        self.codes.append(code)
 
 
 class FakeClient:
-    """A client and its session with the broker, played on an algorithm or on `LocalInterest`."""
+    """A client and its session with the broker, played packet by packet."""
 
-    def __init__(
-        self,
-        port: FakePort,
-        listener: Callable[[SessionInfo, PacketType, bytes], object],
-        closed: Callable[[SessionInfo], object],
-        level: int = 5,
-    ) -> None:
+    def __init__(self, port: FakePort, level: int = 5) -> None:
         self.port = port
         self.level = level
-        self.session, self.broker = port.pair()
-        self._listener = listener
-        self._closed = closed
+        self.end = FakeEnd()
+        self.routes: dict[bytes, Route] = {}
+        self.pair: Pair
+        self._connect: Connect
         self._packet_id = 0
 
+    def _received(self, packet: Packet) -> ReceivedPacket:
+        return ReceivedPacket(encode(packet, self.level), self.level)
+
     def says(self, packet: Packet) -> object:
-        return self._listener(self.session, PACKET_TYPES[type(packet)], encode(packet, self.level))
+        """A CONNECT is known to the node from its CONNACK on."""
+        if isinstance(packet, Connect):
+            self._connect = packet
+            return True
+        return self.port.clients.packet(self.pair, self._received(packet))
 
     def hears(self, packet: Packet) -> None:
-        self._listener(self.broker, PACKET_TYPES[type(packet)], encode(packet, self.level))
+        if isinstance(packet, ConnAck):
+            connect = self._received(self._connect)
+            self.pair = self.port.clients.accepted(
+                self.end, connect, self._received(packet), self.routes
+            )
+        else:
+            self.port.clients.broker_packet(self.pair, self._received(packet))
 
     def connect(
         self,
@@ -166,9 +253,9 @@ class FakeClient:
         *,
         clean_start: bool = True,
         expiry_s: int | None = None,
-        refused: bool = False,
         session_present: bool = False,
         ack: Properties = NO_PROPERTIES,
+        will: Will | None = None,
     ) -> FakeClient:
         properties = Properties(session_expiry_interval=expiry_s)
         self.says(
@@ -177,13 +264,10 @@ class FakeClient:
                 clean_start=clean_start,
                 properties=properties,
                 protocol_level=self.level,
+                will=will,
             )
         )
-        code: ReasonCode | ConnectReturnCode
-        if self.level == 5:
-            code = ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.SUCCESS
-        else:
-            code = ConnectReturnCode(5 if refused else 0)
+        code = ReasonCode.SUCCESS if self.level == 5 else ConnectReturnCode(0)
         self.hears(ConnAck(session_present, code, ack))
         return self
 
@@ -206,13 +290,14 @@ class FakeClient:
         self.hears(UnsubAck(packet_id, answer))
         return self
 
-    def disconnect(self, expiry_s: int | None = None) -> None:
-        self.says(Disconnect(properties=Properties(session_expiry_interval=expiry_s)))
-        self.drop()
+    def disconnect(
+        self, expiry_s: int | None = None, code: ReasonCode = ReasonCode.SUCCESS
+    ) -> None:
+        self.says(Disconnect(code, Properties(session_expiry_interval=expiry_s)))
+        self.drop(unexpected=False)
 
-    def drop(self) -> None:
-        self._closed(self.session)
-        self._closed(self.broker)
+    def drop(self, *, unexpected: bool = True) -> None:
+        self.port.clients.closed(self.pair, unexpected=unexpected)
 
 
 @dataclass(slots=True)
@@ -247,7 +332,7 @@ class FakeNetwork:
     def add_node(self, node: str) -> None:
         port = FakePort(node, self)
         self.ports[node] = port
-        self.algorithms[node] = self.factory(port, {})
+        self.algorithms[node] = port.clients.algorithm = self.factory(port, {})
         self.algorithms[node].on_node_start()
 
     # ---- links ----
@@ -309,7 +394,7 @@ class FakeNetwork:
         """The next message from `sender` arrives."""
         message = self._ends[sender, receiver].queue.popleft()
         self.algorithms[receiver].mqtt_message_arrived(
-            self._ends[receiver, sender].session, PacketType(message[0] >> 4), message
+            self._ends[receiver, sender].session, ReceivedPacket(message)
         )
 
     def settle(self) -> None:
@@ -331,8 +416,7 @@ class FakeNetwork:
             if at <= port.clock_s
         ]
         for node, key in due:
-            del self.ports[node].timers[key]
-            self.algorithms[node].on_timer(key)
+            self.ports[node].fire(key, self.algorithms[node].on_timer)
         return bool(due)
 
     def told(self, kind: type[Subscribe | Unsubscribe]) -> dict[tuple[str, str], list[str]]:
@@ -352,10 +436,7 @@ class FakeNetwork:
 
     def new_client(self, node: str, level: int = 5) -> FakeClient:
         """A client of the node that has not said anything yet."""
-        algorithm = self.algorithms[node]
-        return FakeClient(
-            self.ports[node], algorithm.mqtt_message_arrived, algorithm.on_session_closed, level
-        )
+        return FakeClient(self.ports[node], level)
 
     def client(self, node: str, client_id: str = "client") -> FakeClient:
         """A connected client of the node."""
@@ -365,7 +446,7 @@ class FakeNetwork:
         """Follow a local client's message through the routes as they are now."""
         brokers: Counter[str] = Counter()
         links: Counter[tuple[str, str]] = Counter()
-        arrivals = deque([(node, self.ports[node].pair()[0])])
+        arrivals = deque([(node, self.ports[node].session(SessionKind.LOCAL_CLIENT))])
         while arrivals:
             at, arrived_on = arrivals.popleft()
             route = self.algorithms[at].route(topic, arrived_on, retain=retain)

@@ -32,25 +32,33 @@ removing, which take no time that anybody could see.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, Final, Protocol
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.packets import Packet
+from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.packets import Packet, Publish
 from isthmus.mqtt.primitives import PacketType
 
 __all__ = [
     "AS_CONFIGURED",
+    "MAX_LEVELS",
+    "AtRest",
     "CooperationAlgorithm",
     "LinkOptions",
     "Port",
+    "ReceivedPacket",
     "Route",
     "SessionInfo",
     "SessionKind",
     "SessionStatus",
 ]
+
+
+MAX_LEVELS: Final = 128
+"""Of the filters of `on_local_interest`."""
 
 
 class SessionStatus(Enum):
@@ -78,7 +86,9 @@ class SessionInfo:
     name: str
     """A client's id, a neighbor's node id; empty where it is not known yet."""
     status: SessionStatus = SessionStatus.CLOSED
-    address: str = field(default="", compare=False)
+    level: int = 5
+    """MQTT's protocol level, as it is spoken there: 5, or 4 for MQTT 3.1.1 (3 for 3.1)."""
+    address: str = ""
     """Of a neighbor: where it is dialed or, if it dialed this node, where it came from."""
 
 
@@ -91,6 +101,48 @@ class LinkOptions:
 
 
 AS_CONFIGURED: Final = LinkOptions()
+
+
+class ReceivedPacket:
+    """A packet that came: its bytes, and what they say, decoded when it is first asked for."""
+
+    __slots__ = ("_level", "_packet", "_topic", "data", "type")
+
+    def __init__(
+        self, data: bytes, level: int = 5, packet: Packet | None = None, topic: str = ""
+    ) -> None:
+        """`packet` if it is decoded already; `topic` if it is a PUBLISH whose topic is known."""
+        self.data = data
+        self.type = PacketType(data[0] >> 4)
+        self._level = level
+        self._packet = packet
+        self._topic = topic
+
+    @property
+    def packet(self) -> Packet:
+        """Raises `RemoteProtocolError` if it cannot be decoded, which an algorithm may let pass.
+
+        A PUBLISH has its real topic also where the client sent an alias of it.
+        """
+        if self._packet is None:
+            self._packet = decode(self.data, self._level)
+            if self._topic and isinstance(self._packet, Publish):
+                self._packet = replace(self._packet, topic=self._topic)
+        return self._packet
+
+
+@dataclass(frozen=True, slots=True)
+class AtRest:
+    """A fabric in which nothing happens any more, for `CooperationAlgorithm.check_at_rest`."""
+
+    algorithms: Mapping[str, CooperationAlgorithm]
+    """By node id."""
+    local_filters: Mapping[str, Collection[str]]
+    """What the clients of each node want."""
+    links: Mapping[str, Mapping[str, SessionInfo]]
+    """Of each node: its neighbors, and its session with each."""
+    side: Callable[[str, str], Iterable[str]]
+    """The nodes on a node's own side of its link to a neighbor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +165,8 @@ class Port(Protocol):
     def node_id(self) -> str: ...
 
     @property
-    def filters_per_client(self) -> int:
-        """How many topic filters the node lets one local client be subscribed to."""
+    def local_filters(self) -> Collection[str]:
+        """What local clients want: what `on_local_interest` has told, all of it."""
         ...
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
@@ -122,7 +174,7 @@ class Port(Protocol):
 
         `on_session_established` follows for the session that is returned.  If it turns out that the
         node there is a neighbor already, which had dialed this one, then `on_session_closed` does:
-        `peer` says which neighbor it is, whose own session stays.
+        `name` says which neighbor it is, whose own session stays.
         """
         ...
 
@@ -135,9 +187,11 @@ class Port(Protocol):
         ...
 
     def send_message(self, session: SessionInfo, message: bytes) -> bool:
-        """Send a control packet; False if the session is not established.
+        """Send a packet; False if the session is not established, or cannot take it just now.
 
-        Control packets between two ends of an established link arrive once and in order.
+        Control packets between two ends of an established link arrive once and in order.  To a
+        client, or to the broker in its name, a packet goes between those that are relayed: packet
+        identifiers are theirs, and of what follows from it the node knows nothing.
         """
         ...
 
@@ -145,8 +199,8 @@ class Port(Protocol):
         """The broker's session of a local client, and the other way round."""
         ...
 
-    def create_mqtt_message(self, packet: Packet) -> bytes:
-        """The bytes of a packet, in MQTT 5's format, which is what links speak."""
+    def create_mqtt_message(self, packet: Packet, level: int = 5) -> bytes:
+        """The bytes of a packet; links speak MQTT 5, of others see `SessionInfo.level`."""
         ...
 
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
@@ -181,12 +235,26 @@ class Port(Protocol):
     @property
     def random(self) -> random.Random: ...
 
-    def load_state(self) -> bytes | None:
-        """What `save_state` kept last, also before a restart; None if there is nothing."""
+    def load_state(self, name: str, version: int = 1) -> list[bytes]:
+        """The records that are kept under `name`: what was saved last, then what was appended.
+
+        They survive restarts if the node has a place for them (`state_dir`).  Each has a checksum:
+        a damaged one is missing, which the node tells.  What has another version is refused and
+        kept aside, which the node tells, too.  A name is of small letters, digits and hyphens, and
+        the algorithm's own: others have other files.
+        """
         ...
 
-    def save_state(self, state: bytes) -> None:
-        """Keep `state` over restarts, if the node has a place for it (`state_dir`)."""
+    def save_state(self, name: str, records: Iterable[bytes], version: int = 1) -> None:
+        """Keep `records` in place of what is kept under `name`; all of them or none."""
+        ...
+
+    def append_state(self, name: str, records: Iterable[bytes]) -> None:
+        """Add to what was saved; after a crash the last of them may be missing.
+
+        Raises `ValueError` if nothing was: save first, if only no records.  If the disk does not
+        take it, `on_state_lost` follows.
+        """
         ...
 
 
@@ -198,6 +266,9 @@ class CooperationAlgorithm:
 
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
+
+    follows_publishers: ClassVar[bool] = False
+    """Whether `on_local_publisher` is called; costs a look per message."""
 
     synchronizes: ClassVar[bool] = False
     """Whether a neighbor is of use only after `Port.synchronized` was called for it."""
@@ -219,14 +290,12 @@ class CooperationAlgorithm:
 
     # ---- message listener ----
 
-    def mqtt_message_arrived(
-        self, session: SessionInfo, packet_type: PacketType, message: bytes
-    ) -> bool:
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
         """A packet came: from a local client, the local broker or a neighbor.
 
-        Packets of clients and brokers are encoded at the client's protocol level, neighbors' at 5;
-        of a neighbor's PUBLISHes only those on ``$isthmus/`` topics are shown.  PINGs and
-        acknowledgments of publishes are not.
+        Of a client CONNECT, SUBSCRIBE, UNSUBSCRIBE and DISCONNECT are shown, of the broker CONNACK,
+        SUBACK and UNSUBACK, each before it is passed on; of a neighbor SUBSCRIBE, UNSUBSCRIBE,
+        their acknowledgments, and PUBLISHes on ``$isthmus/`` topics.
 
         Return False to keep a client's PUBLISH (if `inspects_publishes`) from going any further:
         the node answers it, with reason code 0x83 where the client speaks MQTT 5.  A topic alias
@@ -234,6 +303,24 @@ class CooperationAlgorithm:
         not matter.  A `RemoteProtocolError` closes the session with its reason code.
         """
         return True
+
+    # ---- local clients ----
+
+    def on_local_interest(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        """Topic filters that local clients have come to want, and that none of them wants any more.
+
+        In normal form, none of them in both, of at most `MAX_LEVELS` levels: of a longer one the
+        beginning is told, with ``/#``.  Filters that start with ``$`` are not told.
+        """
+
+    def on_local_publisher(
+        self, session: SessionInfo, begun: Sequence[str], ended: Sequence[str]
+    ) -> None:
+        """Topics that a client publishes on for the first time, and that it no longer does.
+
+        A topic ends with the client's connection, or when it has used a thousand others since.
+        Wills are not its publishing.
+        """
 
     # ---- event listener ----
 
@@ -273,8 +360,15 @@ class CooperationAlgorithm:
     def on_timer(self, key: Hashable) -> None:
         """A timer that was set has run out."""
 
-    # ---- what people see ----
+    def on_state_lost(self, name: str) -> None:
+        """What was appended under `name` could not be written: save all of it again."""
+
+    # ---- what people and tests see ----
 
     def status(self) -> dict[str, object]:
         """JSON-able facts for `isthmus status`."""
         return {}
+
+    @classmethod
+    def check_at_rest(cls, fabric: AtRest) -> None:
+        """Raise `AssertionError` if something is not as this algorithm wants it; for tests."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,14 +18,16 @@ from isthmus.cooperation.api import (
     AS_CONFIGURED,
     CooperationAlgorithm,
     LinkOptions,
+    ReceivedPacket,
     SessionInfo,
     SessionKind,
     SessionStatus,
 )
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.client.clients import Client, Clients
+from isthmus.exchange.algorithm_state import AlgorithmState
+from isthmus.exchange.client.client import ClientEnd, Pair
+from isthmus.exchange.client.clients import Clients
 from isthmus.exchange.client.wills import DueWill
-from isthmus.exchange.client.wills_keeping import NAME as WILLS_NAME
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello
@@ -34,7 +36,7 @@ from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import STREAM_TOPIC, Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
-from isthmus.exchange.retained.keeping import NAME as RETAINED_NAME
+from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
@@ -43,7 +45,6 @@ from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, Publish
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import (
     PUBACK,
     PUBCOMP,
@@ -54,7 +55,7 @@ from isthmus.mqtt.publish_layout import (
     topic_start,
 )
 
-__all__ = ["CONTROL_PREFIX", "Client", "Exchange", "ExchangeSettings"]
+__all__ = ["CONTROL_PREFIX", "Exchange", "ExchangeSettings"]
 
 CONTROL_PREFIX = b"$isthmus/"
 TOPOLOGY_TOPIC = "$isthmus/topology"
@@ -92,7 +93,6 @@ class Exchange:
         self.host = host
         self.settings = settings
         self.node_id = settings.node_id
-        self.filters_per_client = settings.filters_per_client
         self.counters: Counter[str] = Counter()
         self.incarnation = f"{host.wall_ms():x}{host.token_bytes(4).hex()}"
         self._session_ids = 0
@@ -106,8 +106,15 @@ class Exchange:
         self._running = False
         self._early_timers: dict[Hashable, float] = {}
         """Those that the algorithm sets before the node runs."""
+        self._early_peers: list[tuple[str, LinkOptions]] = []
         self._timers = Timers(host, self._timer_fired)
-        self.clients = Clients(host, self._session, self._will_due)
+        self.clients = Clients(
+            host,
+            self._session,
+            self._will_due,
+            filters_per_client=settings.filters_per_client,
+        )
+        self._state = AlgorithmState(host, settings.algorithm)
         self.traffic = traffic = Traffic(
             host,
             links=self.links,
@@ -142,18 +149,22 @@ class Exchange:
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
+        for address, options in self._early_peers:
+            self.algorithm.on_node_add(address, options)
 
     def state_lost(self, name: str) -> None:
         """The host could not write all that was appended under `name`: write it anew."""
         if name == RETAINED_NAME:
-            self.retention.keeping.rewrite()
-        elif name == WILLS_NAME:
-            self.clients.state_lost()
+            self.retention.keeping.journal.lost()
+        elif (own := self._state.name_of(name)) is not None:
+            self.algorithm.on_state_lost(own)
+        else:
+            self.clients.state_lost(name)
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbors; every local client is about to go: wills are due."""
         self.traffic.in_hand.stopping = True
-        self.clients.stop()
+        self.clients.begin_stop()
 
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbors, or on their way to the local broker."""
@@ -166,6 +177,7 @@ class Exchange:
             return
         self.algorithm.on_node_stop()
         self._running = False
+        self.clients.stop()
         self.links.stop()
         self.traffic.stop()
         self.recovery.stop()
@@ -173,8 +185,12 @@ class Exchange:
         self._timers.cancel_all()
 
     def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
-        """Add a neighbor (ILDM §4.4)."""
-        self.algorithm.on_node_add(address, LinkOptions(lanes, qos))
+        """Add a neighbor (ILDM §4.4), or do so when the node runs."""
+        options = LinkOptions(lanes, qos)
+        if self._running:
+            self.algorithm.on_node_add(address, options)
+        else:
+            self._early_peers.append((address, options))
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""
@@ -194,7 +210,9 @@ class Exchange:
         ).info
 
     def close_session(self, session: SessionInfo) -> None:
-        if session.status is not SessionStatus.TERMINATING:
+        if session.kind is not SessionKind.NEIGHBOR:
+            self.clients.close(session)
+        elif session.status is not SessionStatus.TERMINATING:
             session.status = SessionStatus.TERMINATING
             self.links.no_longer_dial(session)
             # Not from within a hook: what follows from it calls others.
@@ -208,6 +226,8 @@ class Exchange:
             self.algorithm.on_session_closed(session)
 
     def send_message(self, session: SessionInfo, message: bytes) -> bool:
+        if session.kind is not SessionKind.NEIGHBOR:
+            return self.clients.send(session, message)
         link = self.traffic.by_session.get(session)
         if link is None or session.status is not SessionStatus.ESTABLISHED:
             return False
@@ -217,8 +237,8 @@ class Exchange:
     def get_paired_session(self, session: SessionInfo) -> SessionInfo | None:
         return self.clients.paired(session)
 
-    def create_mqtt_message(self, packet: Packet) -> bytes:
-        return encode(packet, 5)
+    def create_mqtt_message(self, packet: Packet, level: int = 5) -> bytes:
+        return encode(packet, level)
 
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         link = self.traffic.by_session.get(session)
@@ -233,7 +253,7 @@ class Exchange:
             self.links.misbehaved(connection, error)
 
     def synchronized(self, session: SessionInfo) -> None:
-        self.recovery.ready(session.name)
+        self.host.call_later(0.0, lambda: self.recovery.ready(session.name))
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return self.recovery.awaits_others(session.name)
@@ -261,11 +281,18 @@ class Exchange:
     def random(self) -> random.Random:
         return self.host.random
 
-    def load_state(self) -> bytes | None:
-        return self.host.load_state("algorithm")
+    def load_state(self, name: str, version: int = 1) -> list[bytes]:
+        return self._state.load(name, version)
 
-    def save_state(self, state: bytes) -> None:
-        self.host.save_state("algorithm", state)
+    def save_state(self, name: str, records: Iterable[bytes], version: int = 1) -> None:
+        self._state.save(name, records, version)
+
+    def append_state(self, name: str, records: Iterable[bytes]) -> None:
+        self._state.append(name, records)
+
+    @property
+    def local_filters(self) -> Collection[str]:
+        return self.clients.interest.filters
 
     def _session(self, kind: SessionKind, name: str) -> SessionInfo:
         self._session_ids += 1
@@ -278,21 +305,11 @@ class Exchange:
 
     # ---- local clients -------------------------------------------------------------------
 
-    def client_opened(self, client_id: str) -> Client:
-        """A client's CONNECT came and its broker session stands."""
-        return self.clients.opened(client_id)
-
-    def client_packet(self, client: Client, packet_type: PacketType, frame: bytes) -> bool:
-        """A packet from the client, before it is relayed; False to keep it back."""
-        return self.clients.packet(client, packet_type, frame)
-
-    def broker_packet(self, client: Client, packet_type: PacketType, frame: bytes) -> None:
-        """A packet from the broker's side of the pair, after it was relayed."""
-        self.clients.broker_packet(client, packet_type, frame)
-
-    def client_closed(self, client: Client, *, unexpected: bool) -> None:
-        """The pair is gone."""
-        self.clients.closed(client, unexpected=unexpected)
+    def client_accepted(
+        self, end: ClientEnd, connect: ReceivedPacket, connack: ReceivedPacket
+    ) -> Pair:
+        """The broker's CONNACK takes a client in: from now on the node follows it."""
+        return self.clients.accepted(end, connect, connack, self.client_routes)
 
     def _will_due(self, due: DueWill) -> None:
         """The local broker publishes a will by itself; the neighbors have it from here."""
@@ -395,7 +412,7 @@ class Exchange:
             raise RemoteProtocolError(f"a control packet of {len(frame)} bytes")
         elif link.state.session:
             self.counters["control_received"] += 1
-            self.algorithm.mqtt_message_arrived(link.info, PacketType(head >> 4), frame)
+            self.algorithm.mqtt_message_arrived(link.info, ReceivedPacket(frame))
         else:
             # It was sent before the other end knew that this one has blocked the link.
             self.counters["control_ignored"] += 1
@@ -415,7 +432,7 @@ class Exchange:
         elif packet.topic == RETAINED_TOPIC:
             self.retention.sync_arrived(link, packet.payload)
         elif link.state.session:
-            self.algorithm.mqtt_message_arrived(link.info, PacketType.PUBLISH, frame)
+            self.algorithm.mqtt_message_arrived(link.info, ReceivedPacket(frame, packet=packet))
         return None
 
     def _rest_from_topology(self) -> float | None:
@@ -477,6 +494,7 @@ class Exchange:
             "in_hand": self.traffic.in_hand.status(),
             "topology": {**self.guard.status(), "neighbors": self._up()},
             "retained": self.retention.store.status(),
+            "interest": self.clients.status(),
             "wills": self.clients.wills.status(),
             "counters": dict(self.counters),
             "refusals": dict(self.links.refusals),

@@ -141,7 +141,13 @@ class Host(Protocol):
         """Whether `save_state` and `append_state` keep anything over a restart."""
         ...
 
-    def load_state(self, name: str) -> bytes | None: ...
+    def load_state(self, name: str, version: int) -> bytes | None:
+        """What was kept under `name`, in the form of `isthmus.exchange.kept_records`.
+
+        What is damaged in it is told here and left to be found; what is not of that name and
+        version is refused: told, kept aside, and None.
+        """
+        ...
 
     def save_state(self, name: str, state: bytes) -> None:
         """Keep `state` in place of what was kept under `name`; all of it or nothing."""

@@ -101,8 +101,8 @@ class NodeHost:
     def keeps_state(self) -> bool:
         return self.storage is not None
 
-    def load_state(self, name: str) -> bytes | None:
-        return None if self.storage is None else self.storage.load(name)
+    def load_state(self, name: str, version: int) -> bytes | None:
+        return None if self.storage is None else self.storage.load(name, version)
 
     def save_state(self, name: str, state: bytes) -> None:
         if self.storage is not None:

@@ -65,7 +65,7 @@ class Node:
         self.addresses: dict[str, tuple[str, int]] = {}
         self.set_aside = SetAside(config.node.state_dir)
         self.status_name = "stopped"
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[str, asyncio.Server] = {}
         self._admin: AdminServer | None = None
         self._started_s = 0.0
         self.loop: asyncio.AbstractEventLoop
@@ -96,6 +96,8 @@ class Node:
             self.exchange.start()
             for peer in self.config.peer:
                 self.exchange.add_peer(str(peer.address), peer.lanes, peer.qos)
+            for name in self._servers:
+                await self._open(name)
         except BaseException:
             await self._close_listeners()
             await self._host.close_storage()
@@ -192,14 +194,22 @@ class Node:
     ) -> None:
         try:
             server = await self.loop.create_server(
-                factory, address.host, address.port, backlog=LISTEN_BACKLOG
+                factory, address.host, address.port, backlog=LISTEN_BACKLOG, start_serving=False
             )
         except OSError as error:
             raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
-        self._servers.append(server)
+        self._servers[name] = server
         for listening in server.sockets:
             probe_when_idle(listening)
         self.addresses[name] = server.sockets[0].getsockname()[:2]
+
+    async def _open(self, name: str) -> None:
+        """Take connections, now that the algorithm may be told of them."""
+        try:
+            await self._servers[name].start_serving()
+        except OSError as error:
+            address = Address(*self.addresses[name])
+            raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Drain for at most `drain_s`, then stop."""
@@ -208,7 +218,7 @@ class Node:
         self.status_name = "stopping"
         self.relay.open = False
         deadline = self.loop.time() + (self.limits.drain_s if drain_s is None else drain_s)
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         for client in list(self.relay.clients):
             client.hold_reading()
@@ -236,7 +246,7 @@ class Node:
         log.info("node stopped", node=self.config.node.id)
 
     async def _close_listeners(self) -> None:
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         self._servers.clear()
         if self._admin is not None:

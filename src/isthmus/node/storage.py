@@ -2,9 +2,10 @@
 
     lock              held (flock) as long as the node runs; says by whom
     owner.state       the id of the node that the folder belongs to
-    <name>.state      what is kept under a name, in the form of `isthmus.cooperation.kept_records`
+    <name>.state      what is kept under a name, in the form of `isthmus.exchange.kept_records`
     <name>.new        one that is being written; it takes the other's place when it is whole
     <name>.damaged    a copy of one of which not all could be read
+    <name>.refused    a copy of one that another version of Isthmus has written
 
 Writing never holds the event loop.  Of several saves under one name the last counts; appends and
 pieces of a rewrite are written in their order.  At most `MAX_WAITING_BYTES` wait for the disk; then
@@ -32,8 +33,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import StateError
+from isthmus.exchange import kept_records
 from isthmus.logs import get_logger
 
 __all__ = ["Rewrite", "Storage"]
@@ -43,8 +44,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 LOG_AGAIN_S: Final = 300.0
 CLOSE_S: Final = 5.0
 PROBE_BYTES: Final = 4096
-_BYTES: Final = "bytes"
-"""The name in the header of what its owner does not write as records."""
+_FORMER_NAMES: Final = {"algorithm": "client-sessions"}
+"""What files were called before, and what is in them."""
 
 log = get_logger(__name__)
 
@@ -101,8 +102,8 @@ class Storage:
         except (FileExistsError, NotADirectoryError):
             raise StateError(f"node.state_dir {self.folder} is not a folder") from None
         self._lock_file = self._lock()
-        kept = self._read("owner")
-        owner = kept.records[0].decode(errors="replace") if kept and kept.records else ""
+        records = kept_records.read(self.load("owner", 1) or b"").records
+        owner = records[0].decode(errors="replace") if records else ""
         if owner and owner != self._node_id:
             self._unlock()
             raise StateError(
@@ -110,8 +111,18 @@ class Storage:
                 "give each node a folder of its own; if it is the same node under another id, "
                 f"remove {self._path('owner')}"
             )
+        self._rename_former()
         if not owner:
             self.save("owner", kept_records.write("owner", 1, [self._node_id.encode()]))
+
+    def _rename_former(self) -> None:
+        """Take up files of the version before, which had other names."""
+        for former, name in _FORMER_NAMES.items():
+            path = self._path(former)
+            if path.is_file() and not self._path(name).exists():
+                header = kept_records.read_header(path.read_bytes())
+                if header is not None and header.name == name:
+                    path.replace(self._path(name))
 
     def _lock(self) -> int:
         path = self.folder / "lock"
@@ -180,16 +191,8 @@ class Storage:
 
     # ---- reading -------------------------------------------------------------------------
 
-    def load(self, name: str) -> bytes | None:
+    def load(self, name: str, version: int) -> bytes | None:
         """What was kept under `name`; of what is damaged the owner reads what it can."""
-        kept = self._read(name)
-        if kept is None:
-            return None
-        if kept.header is not None and kept.header.name == _BYTES:
-            return kept.records[0] if kept.records else None
-        return self._path(name).read_bytes()
-
-    def _read(self, name: str) -> kept_records.Kept | None:
         path = self._path(name)
         try:
             data = path.read_bytes()
@@ -208,12 +211,24 @@ class Storage:
                 aside=path.with_suffix(".damaged").name,
             )
         if kept.damage:
-            self._keep_aside(path)
-        return kept
+            self._keep_aside(path, ".damaged")
+        if kept.header is None:
+            return None
+        if not kept.is_(name, version):
+            log.error(
+                "kept state is not of a version that is read here; the file is kept aside",
+                file=str(path),
+                found=f"{kept.header.name} version {kept.header.version}",
+                expected=f"{name} version {version}",
+                aside=path.with_suffix(".refused").name,
+            )
+            self._keep_aside(path, ".refused")
+            return None
+        return data
 
-    def _keep_aside(self, path: Path) -> None:
+    def _keep_aside(self, path: Path, suffix: str) -> None:
         try:
-            shutil.copyfile(path, path.with_suffix(".damaged"))
+            shutil.copyfile(path, path.with_suffix(suffix))
         except OSError as error:
             log.error("cannot be kept aside", file=str(path), cause=error.strerror)
 
@@ -224,9 +239,10 @@ class Storage:
 
     def save(self, name: str, state: bytes) -> None:
         """Keep `state` in place of what was kept under `name`; all of it or nothing."""
-        if kept_records.read_header(state) is None:
-            state = kept_records.write(_BYTES, 1, [state])
         with self._wake:
+            self._discard(name)  # what was to be appended to the state before
+            self._broken.discard(name)
+            self._unasked.discard(name)
             queued = name in self._saves
             self._saves[name] = state
             if not queued:
@@ -262,13 +278,17 @@ class Storage:
         """What was to be appended to `name` is not: its owner has to write all of it anew."""
         self._broken.add(name)
         self._unasked.add(name)
+        self._discard(name)
+        self._note_problem(cause)
+        self._wake.notify()
+
+    def _discard(self, name: str) -> None:
+        """Nothing of what waits for `name` is to be written, except for a save."""
         for operation in [each for each in self._operations if each.name == name]:
             if not isinstance(operation, _Save):
                 self._operations.remove(operation)
                 self._waiting_bytes -= operation.size
                 operation.give_up()
-        self._note_problem(cause)
-        self._wake.notify()
 
     # ---- the thread ----------------------------------------------------------------------
 

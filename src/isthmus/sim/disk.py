@@ -2,7 +2,7 @@
 
 `save_state` keeps all of the new or all of the old.  Of what `append_state` wrote last before a
 crash any prefix may be left; what was appended before that is there.  A bit of a file may flip.
-Files have the form of `isthmus.cooperation.kept_records`, as in `isthmus.node.storage`.
+Files have the form of `isthmus.exchange.kept_records`, as in `isthmus.node.storage`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
 
 __all__ = ["Disk"]
 
-_BYTES = "bytes"
-"""What its owner does not write as records."""
 SAVE_SYNC_S, APPEND_SYNC_S = 0.05, 1.0
 """What was written longer ago than this survives every crash."""
 
@@ -34,19 +32,12 @@ class Disk:
     files: dict[str, bytes] = field(default_factory=dict)
     _last: dict[str, _Write] = field(default_factory=dict)
 
-    def load(self, name: str) -> bytes | None:
+    def load(self, name: str, version: int) -> bytes | None:
         """What was kept; of what is damaged the owner reads what it can."""
-        data = self.files.get(name)
-        if data is None:
-            return None
-        kept = kept_records.read(data)
-        if kept.header is not None and kept.header.name == _BYTES:
-            return kept.records[0] if kept.records else None
-        return data
+        data = self.files.get(name, b"")
+        return data if kept_records.read(data).is_(name, version) else None
 
     def save(self, name: str, state: bytes, now_s: float) -> None:
-        if kept_records.read_header(state) is None:
-            state = kept_records.write(_BYTES, 1, [state])
         self._last[name] = _Write(now_s, self.files.get(name), appended=False)
         self.files[name] = state
 

@@ -214,8 +214,8 @@ class SimHost:
     def keeps_state(self) -> bool:
         return self._disk is not None
 
-    def load_state(self, name: str) -> bytes | None:
-        return None if self._disk is None else self._disk.load(name)
+    def load_state(self, name: str, version: int) -> bytes | None:
+        return None if self._disk is None else self._disk.load(name, version)
 
     def save_state(self, name: str, state: bytes) -> None:
         if self._disk is not None:

@@ -1,29 +1,29 @@
 """What must hold of a fabric at rest, computed from scratch.
 
 Each check raises `Violation` with what is and what should be.  They read the nodes' own objects but
-share no computation with them: trees by search, covering pair by pair.
+share no computation with them: trees by search.  An algorithm's own are beside the algorithm
+(`CooperationAlgorithm.check_at_rest`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isthmus.cooperation.local_interest import SAVE_DELAY_S
-from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.cooperation.api import AtRest
+from isthmus.exchange.client.clients import SAVE_DELAY_S
 from isthmus.graph import search
-from isthmus.mqtt.filters.covering import covers, normal_form
+from isthmus.mqtt.filters.covering import normal_form
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
 
 __all__ = [
     "Violation",
+    "check_algorithms",
     "check_at_rest",
     "check_empty",
-    "check_inter_subscriptions",
     "check_local_interest",
     "check_retained",
     "check_topology",
-    "largest",
 ]
 
 
@@ -37,7 +37,7 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
         raise Violation(f"protocol errors between honest nodes: {fabric.trace.accusations[:3]}")
     check_topology(fabric)
     check_local_interest(fabric)
-    check_inter_subscriptions(fabric)
+    check_algorithms(fabric)
     if retained:
         check_retained(fabric)
     for node in fabric.nodes.values():
@@ -78,21 +78,10 @@ def check_topology(fabric: SimFabric) -> None:
 # ---- interest ----------------------------------------------------------------------------
 
 
-def largest(filters: Iterable[str]) -> set[str]:
-    """Those that no other one covers, in normal form."""
-    every = {normal_form(each) for each in filters}
-    return {
-        each for each in every if not any(other != each and covers(other, each) for other in every)
-    }
-
-
 def check_local_interest(fabric: SimFabric) -> None:
     """Each node knows what its clients want: no less, and no more than its broker keeps."""
     for node in fabric.nodes.values():
-        algorithm = node.algorithm
-        if not isinstance(algorithm, SubscriptionFlooding):
-            continue
-        known = set(algorithm.local_filters)
+        known = set(node.exchange.local_filters)
         connected = {
             normal_form(topic_filter)
             for client in node.clients.values()
@@ -126,34 +115,32 @@ def _kept_for_absent(node: SimNode) -> set[str]:
     return kept
 
 
-def check_inter_subscriptions(fabric: SimFabric) -> None:
-    """SF's definition: on each neighbor, what is wanted on this side of the link; both ends agree.
-
-    Wanted is what the local clients of every node on this side want, as their nodes know it.
-    """
+def check_algorithms(fabric: SimFabric) -> None:
+    """What the algorithm itself says must hold."""
     active = fabric.active_links()
     edges = {(name, other) for name, others in active.items() for other in others}
-    for name, other in sorted(edges):
-        here, there = fabric.nodes[name].exchange, fabric.nodes[other].exchange
-        if not isinstance(here.algorithm, SubscriptionFlooding):
-            return
-        assert isinstance(there.algorithm, SubscriptionFlooding)
-        rest = [edge for edge in edges if set(edge) != {name, other}]
-        wanted: list[str] = []
-        for side in search(rest, name):
-            algorithm = fabric.nodes[side].algorithm
-            assert isinstance(algorithm, SubscriptionFlooding)
-            wanted += algorithm.local_filters
-        expected = largest(wanted)
-        ids = fabric.nodes[name].node_id, fabric.nodes[other].node_id
-        announced = set(here.algorithm.announced_to(here.links.links[ids[1]].info))
-        received = set(there.algorithm.received_from(there.links.links[ids[0]].info))
-        if announced != expected or received != expected:
-            raise Violation(
-                f"inter-subscriptions of {name} on {other}: the definition gives "
-                f"{sorted(expected)}, {name} means {sorted(announced)}, "
-                f"{other} has {sorted(received)}"
-            )
+
+    def side(name: str, other: str) -> Iterable[str]:
+        return search((edge for edge in edges if set(edge) != {name, other}), name)
+
+    nodes = fabric.nodes
+    at_rest = AtRest(
+        algorithms={name: nodes[name].algorithm for name in active},
+        local_filters={name: nodes[name].exchange.local_filters for name in active},
+        links={
+            name: {
+                other: nodes[name].exchange.links.links[nodes[other].node_id].info
+                for other in others
+            }
+            for name, others in active.items()
+        },
+        side=side,
+    )
+    try:
+        for kind in {type(algorithm) for algorithm in at_rest.algorithms.values()}:
+            kind.check_at_rest(at_rest)
+    except AssertionError as error:
+        raise Violation(str(error)) from error
 
 
 # ---- retained ----------------------------------------------------------------------------
@@ -182,14 +169,6 @@ def check_retained(fabric: SimFabric) -> None:
 def check_empty(fabric: SimFabric) -> None:
     """All clients have left for good: no interest remains anywhere."""
     for node in fabric.nodes.values():
-        algorithm = node.algorithm
-        if not isinstance(algorithm, SubscriptionFlooding):
-            continue
-        if algorithm.local_filters:
-            raise Violation(f"{node.name} still has interest in {algorithm.local_filters}")
-        for link in node.exchange.links:
-            if not link.state.session:
-                continue
-            left = algorithm.received_from(link.info), algorithm.announced_to(link.info)
-            if any(left):
-                raise Violation(f"{node.name} and {link.info.name} still hold {left}")
+        if left := node.exchange.local_filters:
+            raise Violation(f"{node.name} still has interest in {sorted(left)}")
+    check_algorithms(fabric)

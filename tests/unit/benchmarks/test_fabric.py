@@ -23,7 +23,7 @@ from benchmarks.relay.processes import Memory, peak_resident
 from benchmarks.relay.statistics import Run
 
 from isthmus.config.files import load_node_config
-from isthmus.cooperation.api import Port, SessionInfo, SessionKind
+from isthmus.cooperation.api import Port, ReceivedPacket, SessionInfo, SessionKind
 from isthmus.cooperation.registry import GROUP
 from isthmus.cooperation.subscription_flooding.neighbor import WINDOW
 from isthmus.errors import LoadError
@@ -31,7 +31,6 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Packet, Publish, SubAck, Subscribe
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
 
 
@@ -195,7 +194,7 @@ class TestAnnouncer:
     def acknowledge(self, announcer: Announcer, packet: Subscribe) -> None:
         codes = (ReasonCode.GRANTED_QOS_2,) * len(packet.subscriptions)
         frame = encode(SubAck(packet.packet_id, codes), 5)
-        announcer.mqtt_message_arrived(self.SESSION, PacketType.SUBACK, frame)
+        announcer.mqtt_message_arrived(self.SESSION, ReceivedPacket(frame))
 
     def test_all_filters_are_announced_once_between_begin_and_end(self) -> None:
         announcer, port = self.announcer(2500)

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from isthmus.cooperation import registry
-from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.cooperation.api import CooperationAlgorithm, ReceivedPacket, SessionInfo, SessionKind
 from isthmus.errors import AlgorithmError
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties
+from isthmus.sim.check import check_algorithm
 from support.algorithm_network import FakeClient, FakeNetwork, FakePort
 
 ROOT = Path(__file__).parents[3]
@@ -48,7 +50,7 @@ def unpack(target: Path) -> None:
 def run(code: str, path: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(ROOT / "src")))},
         capture_output=True,
         text=True,
         check=False,
@@ -76,7 +78,7 @@ def test_the_page_shows_the_example_as_it_is() -> None:
 def test_the_pages_programs_print_what_it_says(tmp_path: Path) -> None:
     unpack(tmp_path)
     programs, printed = blocks("python")[1:], blocks("text")
-    assert len(programs) == len(printed) == 2
+    assert len(programs) == len(printed) == 3
     for program, expected in zip(programs, printed, strict=True):
         assert run(program, tmp_path) == expected
 
@@ -103,9 +105,8 @@ def test_a_wrong_option_is_named(
 @pytest.mark.parametrize("level", [4, 5])
 def test_it_stops_what_is_not_json(algorithm: type[CooperationAlgorithm], level: int) -> None:
     port = FakePort()
-    validated = algorithm(port, {})
-    client = FakeClient(port, validated.mqtt_message_arrived, validated.on_session_closed, level)
-    client.connect()
+    validated = port.clients.algorithm = algorithm(port, {})
+    client = FakeClient(port, level).connect()
     assert client.says(Publish("json/a", b"[1]")) is True
     assert client.says(Publish("json/a", b"[1")) is False
     assert client.says(Publish("json/a", b"\xff")) is False
@@ -115,15 +116,19 @@ def test_it_stops_what_is_not_json(algorithm: type[CooperationAlgorithm], level:
 
 
 def test_it_knows_topic_aliases(algorithm: type[CooperationAlgorithm]) -> None:
-    port = FakePort()
-    validated = algorithm(port, {})
-    client = FakeClient(port, validated.mqtt_message_arrived, validated.on_session_closed)
-    client.connect()
-    alias = Properties(topic_alias=3)
-    assert client.says(Publish("json/a", b"1", properties=alias)) is True
-    assert client.says(Publish("", b"?", properties=alias)) is False
-    assert client.says(Publish("other", b"?", properties=alias)) is True
-    assert client.says(Publish("", b"?", properties=alias)) is True
+    """The node knows the topic of an alias."""
+    validated = algorithm(FakePort(), {})
+    client = SessionInfo(1, SessionKind.LOCAL_CLIENT, "c")
+    alias = encode(Publish("", b"?", properties=Properties(topic_alias=3)), 5)
+    assert validated.mqtt_message_arrived(client, ReceivedPacket(alias, topic="json/a")) is False
+    assert validated.mqtt_message_arrived(client, ReceivedPacket(alias, topic="other")) is True
+
+
+def test_it_has_at_most_40_lines_and_passes_the_suite(
+    algorithm: type[CooperationAlgorithm],
+) -> None:
+    assert len((SOURCE / "__init__.py").read_text().splitlines()) <= 40
+    check_algorithm(algorithm, seeds=(0,), topologies=("ildm", "ring"), schedules=12)
 
 
 def test_it_still_floods_subscriptions(algorithm: type[CooperationAlgorithm]) -> None:

@@ -302,3 +302,80 @@ def test_using_the_port_at_once_is_no_mistake_in_the_configuration(
     monkeypatch.setattr(registry, "load", lambda name: Broken)
     with pytest.raises(AttributeError):
         registry.check_options("broken", {})
+
+
+# ---- what is kept ----
+
+
+def test_state_is_kept_by_name_over_restarts(fabric: SimFabric) -> None:
+    a = fabric.node("a")
+    port: Port = a.exchange
+    assert port.load_state("tree") == []
+    with pytest.raises(ValueError, match="nothing was saved under 'tree'"):
+        port.append_state("tree", [b"too early"])
+    port.save_state("tree", [b"one", b""])
+    port.append_state("tree", [b"two", b"three"])
+    port.save_state("other", [b"x"], version=7)
+    fabric.run(5.0)
+    fabric.crash(a)
+    fabric.restart(a)
+    port = a.exchange
+    assert port.load_state("other") == []
+    assert port.load_state("other", 7) == [b"x"]
+    assert port.load_state("tree") == [b"one", b"", b"two", b"three"]
+    port.append_state("tree", [b"four"])
+    assert port.load_state("tree")[-1] == b"four"
+    port.save_state("tree", [])
+    assert port.load_state("tree") == []
+    port.append_state("tree", [b"anew"])
+    assert port.load_state("tree") == [b"anew"]
+
+
+def test_a_crash_while_appending_costs_what_was_appended_last(fabric: SimFabric) -> None:
+    a = fabric.node("a")
+    seen = set()
+    for number in range(40):
+        a.exchange.save_state("s", [b"kept"])
+        fabric.run(5.0)
+        a.exchange.append_state("s", [b"first", b"second"])
+        fabric.crash(a, torn=True)
+        fabric.restart(a)
+        left = a.exchange.load_state("s")
+        assert left == [b"kept", b"first", b"second"][: len(left)], number
+        a.exchange.append_state("s", [b"after"])
+        assert a.exchange.load_state("s") == [*left, b"after"]
+        seen.add(len(left))
+    assert seen == {1, 2, 3}
+
+
+def test_another_algorithm_has_other_files(fabric: SimFabric) -> None:
+    a = fabric.node("a")
+    a.exchange.save_state("s", [b"x"])
+    (file,) = (name for name in a.disk.files if name.endswith("-s"))
+    assert file == "algorithm-recording-s"
+
+
+def test_what_the_disk_does_not_take_is_asked_for(
+    fabric: SimFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = fabric.node("a")
+    asked: list[str] = []
+    monkeypatch.setattr(a.algorithm, "on_state_lost", asked.append)
+    for name in ("algorithm-recording-tree", "wills", "retained", "neighbors"):
+        a.exchange.state_lost(name)
+    assert asked == ["tree"]
+
+
+def test_no_hook_is_called_from_within_synchronized(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, b = pair
+    fabric.crash(a)
+    fabric.restart(a)
+    fabric.run(0.01)
+    assert a.exchange.recovery.active
+    for session in list(a.exchange.traffic.by_session):
+        recording(a).asked(lambda session=session: a.exchange.synchronized(session))  # type: ignore[misc]
+    fabric.settle()
+    assert not a.exchange.recovery.active
+    assert neighbor_of(b).status is SessionStatus.ESTABLISHED

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import StateError
+from isthmus.exchange import kept_records
 from isthmus.logs import TextLines
 from isthmus.node import storage as storage_module
 from isthmus.node.storage import Storage
@@ -56,8 +56,8 @@ def test_what_is_saved_and_appended_is_there_after_a_restart(
 ) -> None:
     storage = open_storage()
     journal = kept_records.header("retained", 2, 7)
-    storage.save("plain", b"anything")
-    storage.save("plain", b"the last counts")
+    storage.save("plain", kept_records.write("plain", 1, [b"anything"]))
+    storage.save("plain", kept_records.write("plain", 1, [b"the last counts"]))
     storage.save("retained", journal)
     for number in range(20):
         storage.append("retained", kept_records.record(b"%d" % number, 7))
@@ -67,11 +67,11 @@ def test_what_is_saved_and_appended_is_there_after_a_restart(
     rewrite.commit()
     storage.close()
     again = open_storage()
-    assert again.load("plain") == b"the last counts"
-    kept = kept_records.read(again.load("retained") or b"")
+    assert kept_records.read(again.load("plain", 1) or b"").records == [b"the last counts"]
+    kept = kept_records.read(again.load("retained", 2) or b"")
     assert kept.records == [b"%d" % number for number in range(20)]
-    assert kept_records.read(again.load("wills") or b"").records == [b"will"]
-    assert again.load("nothing") is None
+    assert kept_records.read(again.load("wills", 1) or b"").records == [b"will"]
+    assert again.load("nothing", 1) is None
 
 
 def test_a_rewrite_that_is_not_committed_changes_nothing(
@@ -81,7 +81,7 @@ def test_a_rewrite_that_is_not_committed_changes_nothing(
     storage.save("retained", kept_records.write("retained", 2, [b"before"]))
     storage.rewrite("retained").write(b"half of")
     storage.close()
-    assert kept_records.read(open_storage().load("retained") or b"").records == [b"before"]
+    assert kept_records.read(open_storage().load("retained", 2) or b"").records == [b"before"]
 
 
 def test_a_folder_in_use_is_refused_and_says_by_whom(open_storage: Callable[..., Storage]) -> None:
@@ -110,7 +110,7 @@ def test_no_file_keeps_a_node_from_starting(
     tmp_path: Path, open_storage: Callable[..., Storage], name: str
 ) -> None:
     storage = open_storage()
-    storage.save("plain", b"one piece")
+    storage.save("plain", kept_records.write("plain", 1, [b"one piece"]))
     storage.save("records", kept_records.write("records", 1, [b"one", b"two"]))
     storage.close()
     path = tmp_path / "state" / ("lock" if name == "lock" else f"{name}.state")
@@ -120,8 +120,9 @@ def test_no_file_keeps_a_node_from_starting(
         damaged[place] ^= 0x10
         path.write_bytes(damaged)
         again = open_storage()
-        plain, records = again.load("plain"), kept_records.read(again.load("records") or b"")
-        assert plain in (b"one piece", None if name == "plain" else b"one piece")
+        plain = kept_records.read(again.load("plain", 1) or b"")
+        records = kept_records.read(again.load("records", 1) or b"")
+        assert plain.records in ([b"one piece"], [] if name == "plain" else [b"one piece"])
         assert len(records.records) >= (1 if name == "records" else 2)
         assert path.with_suffix(".damaged").exists() is (name in ("plain", "records", "owner"))
         again.close()
@@ -133,7 +134,7 @@ def test_a_folder_in_place_of_a_file_does_not_either(
     tmp_path: Path, open_storage: Callable[..., Storage]
 ) -> None:
     (tmp_path / "state" / "plain.state").mkdir(parents=True)
-    assert open_storage().load("plain") is None
+    assert open_storage().load("plain", 1) is None
 
 
 def test_damage_is_told_with_its_place(
@@ -147,7 +148,7 @@ def test_damage_is_told_with_its_place(
     at = data.index(b"one")
     data[at] ^= 1
     path.write_bytes(data)
-    open_storage().load("records")
+    open_storage().load("records", 1)
     (told,) = [record for record in caplog.records if "damaged" in record.getMessage()]
     line = TextLines().format(told)
     assert str(path) in line
@@ -163,14 +164,14 @@ def test_a_full_disk_is_a_problem_until_everything_is_written(
     asked = threading.Event()
     storage = open_storage(lost=lambda name: asked.set())
     storage.save("retained", kept_records.write("retained", 2, [b"old"]))
-    wait_for(lambda: storage.load("retained") is not None, 5, "the first save")
+    wait_for(lambda: storage.load("retained", 2) is not None, 5, "the first save")
     disk = FullDisk(monkeypatch)
     disk.full = True
     storage.append("retained", b"is lost")
-    storage.save("plain", b"waits")
+    storage.save("plain", kept_records.write("plain", 1, [b"waits"]))
     wait_for(lambda: storage.problem == "No space left on device", 5, "the fault")
     wait_for(lambda: int(str(storage.status()["failures"])) > 3, 5, "further tries")
-    storage.save("plain", b"the last")
+    storage.save("plain", kept_records.write("plain", 1, [b"the last"]))
     assert sum("cannot be kept" in record.getMessage() for record in caplog.records) == 1
     assert not asked.is_set()
     disk.full = False
@@ -182,8 +183,8 @@ def test_a_full_disk_is_a_problem_until_everything_is_written(
     wait_for(lambda: not storage.problem, 5, "the fault to be over")
     storage.close()
     again = open_storage()
-    assert again.load("plain") == b"the last"
-    assert kept_records.read(again.load("retained") or b"").records == [b"new"]
+    assert kept_records.read(again.load("plain", 1) or b"").records == [b"the last"]
+    assert kept_records.read(again.load("retained", 2) or b"").records == [b"new"]
 
 
 def test_more_than_the_disk_takes_is_not_kept_in_memory(
@@ -198,7 +199,7 @@ def test_more_than_the_disk_takes_is_not_kept_in_memory(
         fsync(file)
 
     storage = open_storage(lost=lambda name: asked.set())
-    wait_for(lambda: storage.load("owner") is not None, 5, "the owner's file")
+    wait_for(lambda: storage.load("owner", 1) is not None, 5, "the owner's file")
     monkeypatch.setattr(os, "fsync", slow)
     for _ in range(100):
         storage.append("retained", bytes(100))
@@ -206,3 +207,48 @@ def test_more_than_the_disk_takes_is_not_kept_in_memory(
     assert storage.problem == "the disk is too slow"
     hold.set()
     assert asked.wait(5)
+
+
+def test_what_another_version_has_written_is_refused_and_kept_aside(
+    tmp_path: Path, open_storage: Callable[..., Storage], caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = open_storage()
+    storage.save("records", kept_records.write("records", 2, [b"of the future"]))
+    storage.close()
+    assert open_storage().load("records", 1) is None
+    (told,) = [record for record in caplog.records if "version" in record.getMessage()]
+    line = TextLines().format(told)
+    assert 'found="records version 2" expected="records version 1"' in line
+    aside = tmp_path / "state" / "records.refused"
+    assert kept_records.read(aside.read_bytes()).records == [b"of the future"]
+
+
+def test_client_sessions_are_found_where_the_version_before_kept_them(
+    tmp_path: Path, open_storage: Callable[..., Storage]
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    former = kept_records.write("client-sessions", 2, [b"a client"])
+    (folder / "algorithm.state").write_bytes(former)
+    storage = open_storage()
+    assert storage.load("client-sessions", 2) == former
+    storage.close()
+    assert not (folder / "algorithm.state").exists()
+    (folder / "algorithm.state").write_bytes(kept_records.write("client-sessions", 2, [b"old"]))
+    assert open_storage().load("client-sessions", 2) == former
+
+
+def test_what_was_to_be_appended_to_a_state_is_not_appended_to_the_next(
+    open_storage: Callable[..., Storage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage()
+    full = FullDisk(monkeypatch)
+    full.full = True
+    storage.save("records", kept_records.header("records", 1, 1))
+    storage.append("records", kept_records.record(b"old", 1))
+    storage.save("records", kept_records.header("records", 1, 2))
+    storage.append("records", kept_records.record(b"new", 2))
+    full.full = False
+    storage.close()
+    kept = kept_records.read(open_storage().load("records", 1) or b"")
+    assert (kept.records, kept.damage) == ([b"new"], [])

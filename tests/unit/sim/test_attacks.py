@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
 from isthmus.exchange.broker import injection
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.input import Waits
@@ -23,6 +23,7 @@ from isthmus.exchange.retained.values import Version
 from isthmus.exchange.traffic.recovery import Recovery
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
 from isthmus.exchange.traffic.traffic import Traffic
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.sim.disk import Disk
 from isthmus.sim.generating import generate
@@ -98,7 +99,9 @@ def admits_at_once(self: ClientSession, data: bytes) -> None:
     """The exchange hears of a client before its broker has accepted it."""
     first_packet(self, data)
     if self.waits is Waits.CONNACK and self.connected is not None:
-        self.handle = self.relay.exchange.client_opened(self.connected.client_id)
+        connect = self.connect_frame
+        self.accepted(ConnAck(), encode(ConnAck(), self.protocol_level))
+        self.connect_frame = connect
         self.waits = Waits.NOTHING
         self.go_on(self.relay.turns.slice_ends_s())
 
@@ -189,10 +192,12 @@ def test_a_torn_append_leaves_a_prefix_and_a_torn_save_all_or_nothing() -> None:
 def test_what_was_written_long_ago_survives() -> None:
     disk = Disk()
     disk.append("a", b"first", 0.0)
-    disk.save("b", b"x", 0.0)
+    kept = kept_records.write("b", 1, [b"x"])
+    disk.save("b", kept, 0.0)
     assert disk.torn(random.Random(1), 5.0) == []
     assert disk.files["a"] == b"first"
-    assert disk.load("b") == b"x"
+    assert disk.load("b", 1) == kept
+    assert disk.load("b", 2) is None
 
 
 def test_a_flip_changes_one_bit() -> None:
@@ -208,9 +213,9 @@ def test_a_flip_changes_one_bit() -> None:
 def test_what_a_flip_damages_is_not_believed() -> None:
     for seed in range(300):
         disk = Disk()
-        disk.save("a", b"neighbors", 0.0)
+        disk.save("a", kept_records.write("a", 1, [b"neighbors"]), 0.0)
         disk.flip(random.Random(seed))
-        assert disk.load("a") in (b"neighbors", None, disk.files["a"])
+        assert kept_records.read(disk.load("a", 1) or b"").records in ([b"neighbors"], [])
 
 
 # ---- seeds that have found something ---------------------------------------------------------

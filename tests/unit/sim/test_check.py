@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.cooperation.registry import Alone
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
-from isthmus.mqtt.primitives import PacketType
 from isthmus.sim.check import AlgorithmFailed, check_algorithm, check_scenario
 from isthmus.sim.footprint import footprint
 
@@ -32,12 +33,8 @@ class Forgetful(PublicationFlooding):
 class Clinging(SubscriptionFlooding):
     """Never takes an inter-subscription back."""
 
-    def mqtt_message_arrived(
-        self, session: SessionInfo, packet_type: PacketType, message: bytes
-    ) -> bool:
-        if packet_type is PacketType.UNSUBACK and session.kind is SessionKind.LOCAL_BROKER:
-            return True
-        return super().mqtt_message_arrived(session, packet_type, message)
+    def on_local_interest(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        super().on_local_interest(added, ())
 
 
 class Raising(PublicationFlooding):

@@ -12,7 +12,7 @@ from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
 from isthmus.sim.client import SimClient
-from isthmus.sim.invariants import Violation, check_inter_subscriptions, check_topology, largest
+from isthmus.sim.invariants import Violation, check_algorithms, check_topology
 from isthmus.sim.replay import main as replay
 from isthmus.sim.schedule import PROFILES
 from isthmus.sim.soak import main as soak_main
@@ -175,14 +175,10 @@ def test_the_invariants_can_fail() -> None:
     neighbor = a.algorithm._neighbors[a.exchange.links.links["b"].info]  # type: ignore[attr-defined]
     neighbor.received["stale"] = None
     with pytest.raises(Violation, match=r"a has \['stale', 't/#'\]"):
-        check_inter_subscriptions(fabric)
+        check_algorithms(fabric)
     a.exchange.links.links["b"].happens(LinkEvent.RING)
     with pytest.raises(Violation, match="active at b alone"):
         check_topology(fabric)
-
-
-def test_largest_filters() -> None:
-    assert largest(["a/b", "a/+", "a/#", "b", "b"]) == {"a/#", "b"}
 
 
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(

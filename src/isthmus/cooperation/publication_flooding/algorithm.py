@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from isthmus.cooperation.api import (
     CooperationAlgorithm,
     Port,
+    ReceivedPacket,
     Route,
     SessionInfo,
     SessionKind,
 )
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.primitives import PacketType
 
 __all__ = ["PublicationFlooding"]
 
@@ -42,12 +42,10 @@ class PublicationFlooding(CooperationAlgorithm):
         others = tuple(neighbor for neighbor in self._neighbors if neighbor is not arrived_on)
         return Route(others, to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
 
-    def mqtt_message_arrived(
-        self, session: SessionInfo, packet_type: PacketType, message: bytes
-    ) -> bool:
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
         if session.kind is SessionKind.NEIGHBOR:
             raise RemoteProtocolError(
-                f"neighbor {session.name} sends {packet_type.name}; publication flooding has no "
+                f"neighbor {session.name} sends {message.type.name}; publication flooding has no "
                 "control packets"
             )
         return True

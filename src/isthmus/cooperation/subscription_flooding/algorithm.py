@@ -44,28 +44,29 @@ Retained messages go everywhere (§4.5.2).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from isthmus.cooperation.api import (
+    MAX_LEVELS,
+    AtRest,
     CooperationAlgorithm,
     Port,
+    ReceivedPacket,
     Route,
     SessionInfo,
     SessionKind,
 )
-from isthmus.cooperation.local_interest import LocalInterest
 from isthmus.cooperation.subscription_flooding.changes import Changes
+from isthmus.cooperation.subscription_flooding.invariants import check_inter_subscriptions
 from isthmus.cooperation.subscription_flooding.neighbor import (
     BATCH_FILTERS,
-    MAX_LEVELS,
     WINDOW,
     Neighbor,
     check_size,
     take_batch,
 )
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.filters.covering_set import Steps
 from isthmus.mqtt.filters.index import FilterIndex
@@ -116,7 +117,6 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._here = Neighbor(SessionInfo(-1, SessionKind.LOCAL_BROKER, "local clients"))
         """Stands for all local clients in the index."""
         self._index: FilterIndex[Neighbor] = FilterIndex()
-        self._local = LocalInterest(port, self._local_interest_changed, self._release_soon)
         self._local_changes: Changes[Neighbor] = Changes()
         self._work: OrderedDict[Hashable, _Work] = OrderedDict()
         self._left = self.slice_steps
@@ -155,18 +155,21 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     # ---- hooks ----
 
-    def mqtt_message_arrived(
-        self, session: SessionInfo, packet_type: PacketType, message: bytes
-    ) -> bool:
-        if session.kind is not SessionKind.NEIGHBOR:
-            self._local.mqtt_message_arrived(session, packet_type, message)
-            self._go_on()
-            return True
-        neighbor = self._neighbor(session)
-        neighbor.put(packet_type, message)
-        self._work.setdefault(("inbox", session), self._read_inbox(neighbor))
-        self._go_on(session)
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
+        if session.kind is SessionKind.NEIGHBOR:
+            neighbor = self._neighbor(session)
+            neighbor.put(message)
+            self._work.setdefault(("inbox", session), self._read_inbox(neighbor))
+            self._go_on(session)
         return True
+
+    def on_local_interest(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        for topic_filter in added:
+            self._local_changes.add(topic_filter)
+        for topic_filter in removed:
+            self._local_changes.remove(topic_filter)
+        self._work.setdefault("local", self._take_local())
+        self._go_on()
 
     def on_session_established(self, session: SessionInfo) -> None:
         if session.kind is not SessionKind.NEIGHBOR:
@@ -187,10 +190,6 @@ class SubscriptionFlooding(CooperationAlgorithm):
             self._work.pop(("inbox", session), None)
 
     def on_session_closed(self, session: SessionInfo) -> None:
-        if session.kind is not SessionKind.NEIGHBOR:
-            self._local.on_session_closed(session)
-            self._go_on()
-            return
         neighbor = self._neighbors.pop(session, None)
         if neighbor is not None:
             for stage in ("inbox", "fill", "table", "tell"):
@@ -200,33 +199,19 @@ class SubscriptionFlooding(CooperationAlgorithm):
             self.port.routes_changed()  # of retained messages, on every topic
             self._go_on()
 
-    def on_node_start(self) -> None:
-        self._local.on_node_start()
-        self._go_on()
-
     def on_neighbors_back(self) -> None:
         for neighbor in self._neighbors.values():
             self._tell_soon(neighbor)
         self._go_on()
-
-    def on_node_stop(self) -> None:
-        self._local.on_node_stop()
 
     def on_timer(self, key: Hashable) -> None:
         if key == _NEXT_SLICE:
             self._timer_set = False
             self._left = self.slice_steps
             self._steps.left = min(_MOST, max(0, self._steps.left) + _EVERY_TURN)
-        elif not self._local.on_timer(key):
-            return
-        self._go_on()
+            self._go_on()
 
     # ---- what people and tests see ----
-
-    @property
-    def local_filters(self) -> tuple[str, ...]:
-        """What local clients want."""
-        return tuple(self._local.filters)
 
     def received_from(self, session: SessionInfo) -> tuple[str, ...]:
         """What that neighbor has inter-subscribed here."""
@@ -243,7 +228,6 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     def status(self) -> dict[str, object]:
         return {
-            "local": self._local.status(),
             "working": self.working,
             "topics_sent_everywhere": self._sent_everywhere,
             "neighbors": {
@@ -259,6 +243,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 for session, neighbor in self._neighbors.items()
             },
         }
+
+    @classmethod
+    def check_at_rest(cls, fabric: AtRest) -> None:
+        check_inter_subscriptions(fabric)
 
     # ---- slices ----
 
@@ -318,16 +306,6 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     # ---- first stage: sources ----
 
-    def _local_interest_changed(self, added: Iterable[str], removed: Iterable[str]) -> None:
-        for topic_filter in added:
-            self._local_changes.add(topic_filter)
-        for topic_filter in removed:
-            self._local_changes.remove(topic_filter)
-        self._work.setdefault("local", self._take_local())
-
-    def _release_soon(self) -> None:
-        self._work.setdefault("ended", self._local.releasing())
-
     def _take_local(self) -> _Work:
         while self._local_changes:
             wanted, changed = self._local_changes.next()
@@ -382,7 +360,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
         What is listed here and changes meanwhile is looked up in the index when its turn comes.
         """
         others = [each for each in self._neighbors.values() if each is not neighbor]
-        for source in (self._local.filters, *(each.received for each in others)):
+        for source in (self.port.local_filters, *(each.received for each in others)):
             for topic_filter in list(source):
                 if any(each is not neighbor for each in self._index.values(topic_filter)):
                     held = topic_filter in neighbor.table
@@ -465,8 +443,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     def _read_inbox(self, neighbor: Neighbor) -> _Work:
         while neighbor.inbox:
-            packet_type, message = neighbor.inbox.popleft()
-            match packet_type:
+            message = neighbor.inbox.popleft()
+            match message.type:
                 case PacketType.SUBSCRIBE:
                     yield from self._inter_subscribed(neighbor, message)
                 case PacketType.UNSUBSCRIBE:
@@ -476,10 +454,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 case PacketType.PUBLISH:
                     yield from self._control(neighbor, message)
 
-    def _inter_subscribed(self, neighbor: Neighbor, message: bytes) -> _Work:
+    def _inter_subscribed(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
         session = neighbor.session
-        check_size(session, message)
-        packet = decode(message, 5)
+        check_size(session, message.data)
+        packet = message.packet
         assert isinstance(packet, Subscribe)
         filters = [normal_form(each.topic_filter) for each in packet.subscriptions]
         _check_filters(session, filters)
@@ -490,10 +468,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         codes = tuple(ReasonCode(each.qos) for each in packet.subscriptions)
         self._send(session, SubAck(packet.packet_id, codes))
 
-    def _inter_unsubscribed(self, neighbor: Neighbor, message: bytes) -> _Work:
+    def _inter_unsubscribed(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
         session = neighbor.session
-        check_size(session, message)
-        packet = decode(message, 5)
+        check_size(session, message.data)
+        packet = message.packet
         assert isinstance(packet, Unsubscribe)
         filters = [normal_form(topic_filter) for topic_filter in packet.topic_filters]
         _check_filters(session, filters)
@@ -507,10 +485,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
         self._send(session, UnsubAck(packet.packet_id, tuple(codes)))
 
-    def _acknowledged(self, neighbor: Neighbor, message: bytes) -> int:
+    def _acknowledged(self, neighbor: Neighbor, message: ReceivedPacket) -> int:
         session = neighbor.session
-        check_size(session, message)
-        packet = decode(message, 5)
+        check_size(session, message.data)
+        packet = message.packet
         assert isinstance(packet, SubAck | UnsubAck)
         if packet.packet_id in neighbor.forgotten:
             return 1  # of a connection before this one
@@ -525,8 +503,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._tell_soon(neighbor)
         return 10 + len(packet.reason_codes) // 4
 
-    def _control(self, neighbor: Neighbor, message: bytes) -> _Work:
-        packet = decode(message, 5)
+    def _control(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
+        packet = message.packet
         assert isinstance(packet, Publish)
         match packet.topic, packet.payload:
             case (topic, payload) if topic == SYNC_TOPIC and payload == SYNC_BEGIN:

@@ -21,24 +21,21 @@ from itertools import islice
 from operator import length_hint
 from typing import Final
 
-from isthmus.cooperation.api import SessionInfo
+from isthmus.cooperation.api import ReceivedPacket, SessionInfo
 from isthmus.cooperation.subscription_flooding.changes import Changes
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.cover_table import CoverTable
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import free_packet_id
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = [
     "BATCH_BYTES",
     "BATCH_FILTERS",
-    "MAX_LEVELS",
     "WINDOW",
     "Neighbor",
     "check_size",
     "take_batch",
-    "within_levels",
 ]
 
 BATCH_FILTERS: Final = 1000
@@ -49,9 +46,6 @@ WINDOW: Final = 256
 """How many SUBSCRIBEs and UNSUBSCRIBEs a neighbor may have left unacknowledged."""
 
 MAX_INBOX: Final = 2 * WINDOW + 16
-
-MAX_LEVELS: Final = 128
-"""How many levels a filter may have; of a longer one the beginning is told, with ``/#``."""
 
 _HEADER_BYTES: Final = 16
 
@@ -80,7 +74,7 @@ class Neighbor:
     def __init__(self, session: SessionInfo) -> None:
         self.session = session
         self.established = False
-        self.inbox: deque[tuple[PacketType, bytes]] = deque()
+        self.inbox: deque[ReceivedPacket] = deque()
         self.received: dict[str, int] = {}  # in order; to the life that it was repeated in
         self.life = 0  # how many times the neighbor has begun
         self.synchronizing = False  # between the neighbor's `begin` and `end`
@@ -95,7 +89,7 @@ class Neighbor:
         self.forgotten: frozenset[int] = frozenset()  # unacknowledged when the link went down
         self.last_packet_id = 0
 
-    def put(self, packet_type: PacketType, message: bytes) -> None:
+    def put(self, message: ReceivedPacket) -> None:
         """Keep a packet until there is time for it."""
         if len(self.inbox) >= MAX_INBOX:
             raise RemoteProtocolError(
@@ -104,7 +98,7 @@ class Neighbor:
                 section="4.13",
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
-        self.inbox.append((packet_type, message))
+        self.inbox.append(message)
 
     def begin(self) -> None:
         """The link is new: all is to be told."""
@@ -180,10 +174,3 @@ def check_size(session: SessionInfo, message: bytes) -> None:
         section="4.13",
         reason_code=ReasonCode.PACKET_TOO_LARGE,
     )
-
-
-def within_levels(topic_filter: str) -> str:
-    """The filter, or if it has too many levels one that covers it."""
-    if topic_filter.count("/") < MAX_LEVELS:
-        return topic_filter
-    return "/".join(topic_filter.split("/", MAX_LEVELS - 1)[: MAX_LEVELS - 1]) + "/#"

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from isthmus.cooperation.api import ReceivedPacket
 from isthmus.errors import ProtocolError, RemoteProtocolError
 from isthmus.exchange.session import Session, SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import FrameBuffer, body_offset, frame_length, scan
 from isthmus.mqtt.packets import ConnAck
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import PUBACK, PUBREC, packet_id_at
 from isthmus.mqtt.reason_codes import ReasonCode
 
@@ -92,11 +92,15 @@ class BrokerSession(Session):
             offsets = scan(data)
         except RemoteProtocolError as error:
             self.relay.broker_misbehaved(client, error)
+            if client.handle is not None:
+                self.relay.exchange.clients.failed(client.handle, error, by_broker=True)
             client.close()
             return
         counters.broker_packets += len(offsets) - 1
         if client.awaited or client.unreleased:
             self._find_answers(data, offsets, client)
+            if client.status is not _ESTABLISHED:
+                return
         if self.answered:
             if offsets[-1] == len(data):
                 client.wire.write(data)
@@ -104,6 +108,8 @@ class BrokerSession(Session):
                 self._pass_on(data, offsets[-1], client)
         else:
             connack = self._first_answer(data, offsets[-1], client)
+            if client.status is not _ESTABLISHED:
+                return
             self._pass_on(data, offsets[-1], client)
             if connack is not None:
                 self._settle(connack, client)
@@ -143,10 +149,17 @@ class BrokerSession(Session):
     def _show(self, client: ClientSession, frame: bytes) -> None:
         if client.handle is None:
             return
+        level = client.protocol_level
         try:
-            self.relay.exchange.broker_packet(client.handle, PacketType(frame[0] >> 4), frame)
-        except ProtocolError as error:
+            message = ReceivedPacket(frame, level, decode(frame, level))
+        except RemoteProtocolError as error:
+            # The client gets it as it is and is the one to judge.
             self.relay.broker_misbehaved(client, error)
+            return
+        try:
+            self.relay.exchange.clients.broker_packet(client.handle, message)
+        except RemoteProtocolError as error:
+            client.fail(error)
 
     # ---- the answer to the CONNECT -------------------------------------------------------
 
@@ -170,10 +183,10 @@ class BrokerSession(Session):
             )
         if connack.reason_code == 0:
             self.answered = True
-            client.accepted(connack)
-            self._show(client, frame)
-            if client.handle is not None:
-                client.unreleased = client.handle.unreleased
+            try:
+                client.accepted(connack, frame)
+            except RemoteProtocolError as error:
+                client.fail(error)
         return connack
 
     def _settle(self, connack: ConnAck, client: ClientSession) -> None:

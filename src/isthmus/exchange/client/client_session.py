@@ -25,11 +25,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
+from isthmus.cooperation.api import ReceivedPacket, Route
 from isthmus.errors import (
     MalformedPacket,
     ProtocolError,
@@ -44,7 +45,7 @@ from isthmus.exchange.client.checks import (
     check_publish_properties_at,
     check_topics,
 )
-from isthmus.exchange.client.clients import Client
+from isthmus.exchange.client.client import Pair
 from isthmus.exchange.client.input import ClientInput, Waits
 from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
@@ -55,7 +56,6 @@ from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset, frame_length
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect, PubRel
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import (
     DUP,
     PUBACK,
@@ -100,6 +100,7 @@ class ClientSession(ClientInput):
         "handle",
         "refused",
         "remote",
+        "routes",
         "timer",
         "transport_name",
         "unreleased",
@@ -116,9 +117,10 @@ class ClientSession(ClientInput):
         self.disconnected = False
         """The client said DISCONNECT."""
         self.refused = False
-        self.aliases = TopicAliases()
-        self.handle: Client | None = None
+        self.handle: Pair | None = None
         """What the exchange knows it by, once the broker has accepted it."""
+        self.routes: Mapping[bytes, Route] = relay.exchange.client_routes
+        self.aliases = TopicAliases()
         self.awaited = 0
         """SUBSCRIBEs, UNSUBSCRIBEs and withheld PUBLISHes that the broker has not answered."""
         self.unreleased = Unreleased()
@@ -172,7 +174,7 @@ class ClientSession(ClientInput):
             self.paired.close()
             self.paired = None
         if self.handle is not None:
-            self.relay.exchange.client_closed(self.handle, unexpected=not self.disconnected)
+            self.relay.exchange.clients.closed(self.handle, unexpected=not self.disconnected)
             self.handle = None
         self.relay.client_gone(self)
 
@@ -247,15 +249,17 @@ class ClientSession(ClientInput):
         self.paired = broker
         broker.wire.write(self.connect_frame)
 
-    def accepted(self, connack: ConnAck) -> None:
+    def accepted(self, connack: ConnAck, frame: bytes) -> None:
         """The broker's CONNACK takes the client in: from now on the exchange knows it."""
-        assert self.connected is not None
-        exchange = self.relay.exchange
-        self.handle = exchange.client_opened(self.connected.client_id)
-        exchange.client_packet(self.handle, PacketType.CONNECT, self.connect_frame)
+        level = self.protocol_level
+        connect = ReceivedPacket(self.connect_frame, level, self.connected)
         self.connect_frame = b""
+        pair = self.relay.exchange.client_accepted(
+            self, connect, ReceivedPacket(frame, level, connack)
+        )
+        self.handle = pair
+        self.routes, self.aliases, self.unreleased = pair.routes, pair.aliases, pair.unreleased
         granted = connack.properties
-        self.aliases.maximum = granted.topic_alias_maximum or 0
         if granted.maximum_packet_size is not None:
             self.max_packet_bytes = min(self.max_packet_bytes, granted.maximum_packet_size)
         if granted.retain_available is False:
@@ -282,7 +286,7 @@ class ClientSession(ClientInput):
     def _relay(self, data: bytes, offsets: Sequence[int]) -> int:
         """Check the whole frames in `data` and send them to the broker; how far it came."""
         exchange = self.relay.exchange
-        routes = exchange.client_routes
+        routes = self.routes
         inspects = exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
         publishes = waits = 0
@@ -309,15 +313,13 @@ class ClientSession(ClientInput):
                     if v5 and (data[topic_end] or not topic):
                         topic = self._check_properties(data, topic, topic_end, stop)
                     route = routes[topic]
-                    if inspects and not self._approved(head, data[start:stop]):
+                    if inspects and not self._approved(head, data[start:stop], topic):
                         self._forward(data[begin:start], 0)
                         begin = stop
                     elif route.neighbors and head == PUBLISH and not (v5 and data[topic_end]):
                         exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
                     elif (
                         route.neighbors
-                        or head & RETAIN
-                        or (head & QOS and exchange.recovery.active)
                         or head & RETAIN
                         or (head & QOS and exchange.recovery.active)
                     ):
@@ -331,11 +333,11 @@ class ClientSession(ClientInput):
                     break
         except IndexError:
             self._forward(data[begin:whole], publishes)
-            self._protocol_error(MalformedPacket("a PUBLISH that ends within its header"))
+            self.fail(MalformedPacket("a PUBLISH that ends within its header"))
             return whole
         except RemoteProtocolError as error:
             self._forward(data[begin:whole], publishes)
-            self._protocol_error(error)
+            self.fail(error)
             return whole
         if waits:
             self.relay.pacer.waits += waits
@@ -396,19 +398,21 @@ class ClientSession(ClientInput):
         elif kind in _ANSWERED:
             check_topics(packet, self.relay.limits)
             self.awaited += 1
-        elif isinstance(packet, PubRel):
-            self.unreleased.release(packet.packet_id)
+        else:
+            if isinstance(packet, PubRel):
+                self.unreleased.release(packet.packet_id)
+            return
         if self.handle is not None:
-            self.relay.exchange.client_packet(self.handle, PacketType(kind), frame)
+            message = ReceivedPacket(frame, self.protocol_level, packet)
+            self.relay.exchange.clients.packet(self.handle, message)
 
     # ---- what the algorithm says of it ---------------------------------------------------
 
-    def _approved(self, head: int, frame: bytes) -> bool:
+    def _approved(self, head: int, frame: bytes, topic: bytes) -> bool:
         """Ask the algorithm about a PUBLISH; one that it keeps back is answered from here."""
         self._took_time()
-        if self.handle is None or self.relay.exchange.client_packet(
-            self.handle, PacketType.PUBLISH, frame
-        ):
+        message = ReceivedPacket(frame, self.protocol_level, topic=topic.decode())
+        if self.handle is None or self.relay.exchange.clients.packet(self.handle, message):
             return True
         self.relay.counters.refusals["publish-kept-back"] += 1
         if head & QOS:
@@ -511,8 +515,10 @@ class ClientSession(ClientInput):
         else:
             self._end(cause, error)  # no CONNACK [MQTT-3.1.4-1]
 
-    def _protocol_error(self, error: RemoteProtocolError) -> None:
+    def fail(self, error: RemoteProtocolError) -> None:
         if self.status is SessionStatus.ESTABLISHED:
+            if self.handle is not None:
+                self.relay.exchange.clients.failed(self.handle, error)
             self._end(f"reason-0x{error.reason_code:02x}", error)
         self.over = True
 
@@ -536,18 +542,26 @@ class ClientSession(ClientInput):
         self._forget_pending()
         self.close()
 
-    def shut_down(self) -> None:
-        """The node stops: tell a v5 client, and close."""
+    def shut_down(self, code: ReasonCode = ReasonCode.SERVER_SHUTTING_DOWN) -> None:
+        """The node stops, or its algorithm wants it so: tell a v5 client, and close."""
         if self.orphaned:
             self.finish()
         elif self.status is SessionStatus.ESTABLISHED:
-            self._tell(ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_UNAVAILABLE)
+            self._tell(code, ReasonCode.SERVER_UNAVAILABLE)
             self.close()
 
+    def send(self, data: bytes, *, to_broker: bool) -> bool:
+        """Write a packet of ours; False if there is nobody, or in the midst of one that passes."""
+        session = self.paired if to_broker else self
+        if session is None or session.status is not SessionStatus.ESTABLISHED:
+            return False
+        if not to_broker and isinstance(self.paired, BrokerSession) and self.paired.passing:
+            return False
+        session.wire.write(data)
+        return True
+
     def _write(self, data: bytes) -> None:
-        # A packet of ours must not land inside one of the broker's that is passing in pieces.
-        if not (isinstance(self.paired, BrokerSession) and self.paired.passing):
-            self.wire.write(data)
+        self.send(data, to_broker=False)
 
 
 def _nothing() -> None:

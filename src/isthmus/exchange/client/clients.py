@@ -1,43 +1,85 @@
-"""Local clients as the exchange sees them: their pairs of sessions, and their wills.
+"""The local clients: one object follows each of them, from its CONNECT to the end of its session.
 
-The packets of a client and of its broker session are shown to the algorithm.  Beside that, what
-the exchange itself needs of them is kept here: the will, and which QoS 2 messages the client's
-session has not released yet (`isthmus.exchange.client.unreleased`).
+The relay says what it has seen (`accepted`, `packet`, `broker_packet`, `failed`, `closed`), each
+packet decoded once; what follows from it for subscriptions, wills and identifiers is decided here,
+and the algorithm is told the packet first, then what changed by it.  The rules:
+
+* A filter counts from the SUBACK that grants it (ILDM §4.3) to the UNSUBACK that ends it.
+* Filters belong to the client id of the CONNECT, or to the Assigned Client Identifier of the
+  CONNACK.  Of a CONNECT that is refused, or not answered, nobody here hears.
+* What remains when a client leaves (ILDM §4.5.4): MQTT 3.1.1's clean session and a Session Expiry
+  Interval of 0 nothing; otherwise everything, until the interval is over [MQTT-3.1.2-23] or, in
+  3.1.1, for ever.  CONNACK and DISCONNECT may change the interval (3.2.2.3.2, 3.14.2.2.2).
+* A CONNECT with clean start that is accepted ends what there was [MQTT-3.1.2-4].  Without clean
+  start everything is kept, also if the CONNACK says that no session is present: ActiveMQ and amqtt
+  say so although they resume it.  Interest without a subscriber costs messages, the lack of it
+  loses them.  Only what belonged to a connection that was to leave nothing is then dropped.
+* When a client id is taken over, the end of the older connection says nothing about the newer one.
+* ``$share/NAME/FILTER`` is interest in ``FILTER``, also from 3.1.1 clients, since several brokers
+  know it there.  Other filters that start with ``$`` are about the broker itself and do not count.
+* When a will is due is `isthmus.exchange.client.wills`' to say.
+
+Persistent clients' filters and all wills survive a restart of the node, if the host keeps anything.
+The time a node is down does not count.
+
+Invariant: a client that is not connected is remembered as long as it has filters or a will.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
 
-from isthmus.cooperation.api import CooperationAlgorithm, SessionInfo, SessionKind, SessionStatus
-from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.cooperation.api import (
+    CooperationAlgorithm,
+    ReceivedPacket,
+    Route,
+    SessionInfo,
+    SessionKind,
+    SessionStatus,
+)
+from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange.client.checks import TopicAliases
+from isthmus.exchange.client.client import (
+    FOR_EVER,
+    STATE_NAME,
+    STATE_VERSION,
+    Client,
+    ClientEnd,
+    Pair,
+    interest_in,
+    read_state,
+    write_state,
+)
+from isthmus.exchange.client.interest import LocalInterest
+from isthmus.exchange.client.publishers import PublisherRoutes
+from isthmus.exchange.client.unreleased import UnreleasedOfSessions
 from isthmus.exchange.client.wills import DueWill, Wills
-from isthmus.exchange.client.wills_keeping import WillsKeeping
+from isthmus.exchange.client.wills_journal import NAME as WILLS_NAME
+from isthmus.exchange.client.wills_journal import VERSION as WILLS_VERSION
 from isthmus.exchange.host import Host
+from isthmus.exchange.journal import Journal
 from isthmus.exchange.timers import Timers
-from isthmus.mqtt.decoding import decode
-from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
+from isthmus.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
 from isthmus.mqtt.primitives import PacketType
+from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["Client", "Clients"]
+__all__ = ["SAVE_DELAY_S", "Clients"]
 
-RESTORED_AFTER_S = 5.0
+SAVE_DELAY_S: Final = 0.2
+_SAVE_S_PER_CLIENT: Final = 20e-6  # so that writing takes a small share of the time, at any size
+WILLS_S: Final = 1.0
+RESTORED_AFTER_S: Final = 5.0
 
-
-@dataclass(eq=False, slots=True)
-class Client:
-    """A local client's pair of sessions."""
-
-    session: SessionInfo
-    broker: SessionInfo
-    connect: Connect | None = None
-    client_id: str = ""
-    accepted: bool = False
-    disconnect: Disconnect | None = None
-    """A DISCONNECT that came before the CONNACK."""
-    unreleased: Unreleased = field(default_factory=Unreleased)
-    """Its session's, once it is accepted."""
+_SAVE, _RESTORED = "save", "restored"
 
 
 class Clients:
@@ -48,148 +90,364 @@ class Clients:
         host: Host,
         new_session: Callable[[SessionKind, str], SessionInfo],
         due: Callable[[DueWill], None],
+        *,
+        filters_per_client: int,
     ) -> None:
         self._host = host
-        self.algorithm: CooperationAlgorithm
         self._new_session = new_session
         self._due = due
+        self._filters_per_client = filters_per_client
+        self.algorithm: CooperationAlgorithm
         self._timers = Timers(host, self._timer_fired)
-        self._clients: dict[SessionInfo, Client] = {}
+        self._pairs: dict[SessionInfo, Pair] = {}
+        self._clients: dict[str, Client] = {}
+        self.interest = LocalInterest(host, self._interest_changed)
         self._unreleased = UnreleasedOfSessions()
         self._restored: list[DueWill] = []
         """Wills of the node's last life; they wait until the neighbors are back."""
         self.wills = Wills(self._timers, salt=int.from_bytes(host.token_bytes(4)))
-        self._keeping = WillsKeeping(host, self.wills)
-
-    def start(self) -> None:
-        """Send the wills of clients that were lost with the node's last life."""
-        self._restored = self._keeping.load()
-        if self._restored:
-            self._timers.set_timer(RESTORED_AFTER_S, "restored")
-
-    def stop(self) -> None:
-        self._send(self._restored)
-        self._restored = []
-        self._send(self.wills.stop(self._host.now()))
-        self._timers.cancel_all()
-        self._keeping.stop()
-
-    def state_lost(self) -> None:
-        """Not all of the wills could be written."""
-        if not self._restored:
-            self._keeping.lost()
+        self._journal = Journal(
+            host,
+            WILLS_NAME,
+            drain=lambda: self.wills.journal.drain(host.now()),
+            snapshot=lambda: self.wills.journal.rewriting(host.now()),
+        )
 
     def __len__(self) -> int:
-        return len(self._clients) // 2
+        return len(self._pairs) // 2
 
-    def paired(self, session: SessionInfo) -> SessionInfo | None:
-        client = self._clients.get(session)
-        if client is None:
-            return None
-        return client.broker if session is client.session else client.session
+    def status(self) -> dict[str, object]:
+        persistent = sum(1 for client in self._clients.values() if client.expiry_s)
+        return {
+            "clients": len(self._clients),
+            "persistent_clients": persistent,
+            "filters": len(self.interest.filters),
+        }
 
-    # ---- a client's life -----------------------------------------------------------------
+    # ---- a connection's life -------------------------------------------------------------
 
-    def opened(self, client_id: str) -> Client:
-        client = Client(
-            self._new_session(SessionKind.LOCAL_CLIENT, client_id),
-            self._new_session(SessionKind.LOCAL_BROKER, client_id),
+    def accepted(
+        self,
+        end: ClientEnd,
+        connect: ReceivedPacket,
+        connack: ReceivedPacket,
+        routes: Mapping[bytes, Route],
+    ) -> Pair:
+        """The broker's CONNACK takes the client in; raises what the algorithm does."""
+        asked, answer = connect.packet, connack.packet
+        assert isinstance(asked, Connect)
+        assert isinstance(answer, ConnAck)
+        client_id = answer.properties.assigned_client_identifier or asked.client_id
+        session = self._open(SessionKind.LOCAL_CLIENT, client_id, asked.protocol_level)
+        broker = self._open(SessionKind.LOCAL_BROKER, client_id, asked.protocol_level)
+        if self.algorithm.follows_publishers:
+            routes = PublisherRoutes(routes, session, self.algorithm.on_local_publisher)
+        pair = Pair(
+            session,
+            broker,
+            end,
+            routes,
+            TopicAliases(),
+            self._unreleased.connected(client_id, asked, answer),
+            bool(asked.properties.session_expiry_interval),
         )
-        for session in (client.session, client.broker):
-            session.status = SessionStatus.ESTABLISHED
-            self._clients[session] = client
-            self.algorithm.on_session_established(session)
-        return client
+        pair.aliases.maximum = answer.properties.topic_alias_maximum or 0
+        self._pairs[session] = self._pairs[broker] = pair
+        due = self._take_up(pair, client_id or f"\0{session.id}", asked, answer)
+        self.algorithm.on_session_established(session)
+        self.algorithm.on_session_established(broker)
+        try:
+            self.algorithm.mqtt_message_arrived(session, connect)
+            self.algorithm.mqtt_message_arrived(broker, connack)
+        except RemoteProtocolError as error:
+            self.failed(pair, error)
+            self.closed(pair, unexpected=False)
+            raise
+        finally:
+            self._send(due)
+        return pair
 
-    def packet(self, client: Client, packet_type: PacketType, frame: bytes) -> bool:
-        """A packet from the client, before it is relayed."""
-        if packet_type is PacketType.CONNECT:
-            connect = decode(frame, 5)
-            assert isinstance(connect, Connect)
-            client.connect = connect
-        elif packet_type is PacketType.DISCONNECT and client.connect is not None:
-            self._disconnect(client, frame)
-        return self.algorithm.mqtt_message_arrived(client.session, packet_type, frame)
+    def _open(self, kind: SessionKind, client_id: str, level: int) -> SessionInfo:
+        session = self._new_session(kind, client_id)
+        session.status = SessionStatus.ESTABLISHED
+        session.level = level
+        return session
 
-    def broker_packet(self, client: Client, packet_type: PacketType, frame: bytes) -> None:
-        """A packet from the broker's side, after it was relayed."""
-        if packet_type is PacketType.CONNACK and client.connect is not None:
-            self._connack(client, client.connect, frame)
-        self.algorithm.mqtt_message_arrived(client.broker, packet_type, frame)
+    def _take_up(self, pair: Pair, key: str, connect: Connect, connack: ConnAck) -> list[DueWill]:
+        """`pair` goes on with the session of its client id, or begins it; what wills are due."""
+        client = self._clients.get(key)
+        known = client is not None
+        if client is None:
+            client = self._clients[key] = Client(key)
+        due = self.wills.taken_up(client, session_ended=connect.clean_start)
+        self._stop_expiry(client)
+        older = client.pair
+        left_nothing = older is not None and client.expiry_s == 0 and not connack.session_present
+        if connect.clean_start or left_nothing:
+            if older is not None:
+                older.client = None  # answers that are still on their way there mean nothing now
+            self._let_go(client)
+        expiry_s = 0 if key.startswith("\0") else _expiry_s(connect, connack)
+        if known and (client.expiry_s or expiry_s):
+            self._save_soon()
+        client.expiry_s = expiry_s
+        client.pair, pair.client = pair, client
+        if connect.will is not None:
+            due += self.wills.arm(client, connect.will)
+        return due
 
-    def closed(self, client: Client, *, unexpected: bool) -> None:
+    def packet(self, pair: Pair, message: ReceivedPacket) -> bool:
+        """A packet from the client, before it is relayed; False to keep it back."""
+        packet = message.packet if message.type is not PacketType.PUBLISH else None
+        match packet:
+            case Subscribe():
+                filters = tuple(each.topic_filter for each in packet.subscriptions)
+                pair.check_room(filters, self._filters_per_client)
+                pair.remember((PacketType.SUBSCRIBE, packet.packet_id), filters)
+            case Unsubscribe():
+                key = PacketType.UNSUBSCRIBE, packet.packet_id
+                pair.remember(key, packet.topic_filters)
+        approved = self.algorithm.mqtt_message_arrived(pair.session, message)
+        if isinstance(packet, Disconnect):
+            self._said_goodbye(pair, packet)
+        return approved
+
+    def broker_packet(self, pair: Pair, message: ReceivedPacket) -> None:
+        """A packet from the broker's side of the pair, before it is passed on to the client."""
+        self.algorithm.mqtt_message_arrived(pair.broker, message)
+        match message.packet:
+            case SubAck(packet_id, codes):
+                self._granted(pair, pair.recall((PacketType.SUBSCRIBE, packet_id)), codes)
+            case UnsubAck(packet_id, codes):
+                asked = pair.recall((PacketType.UNSUBSCRIBE, packet_id))
+                self._ended(pair, asked, codes or (ReasonCode.SUCCESS,) * len(asked))
+        self.interest.report()
+
+    def failed(self, pair: Pair, error: RemoteProtocolError, *, by_broker: bool = False) -> None:
+        """What came from one side cannot be understood; the pair is being closed."""
+        session = pair.broker if by_broker else pair.session
+        pair.session.status = pair.broker.status = SessionStatus.TERMINATING
+        self.algorithm.on_recv_failure(session, error)
+
+    def closed(self, pair: Pair, *, unexpected: bool) -> None:
         """Both sessions of the pair are gone."""
-        for session in (client.session, client.broker):
-            if self._clients.pop(session, None) is None:
-                continue
+        if isinstance(pair.routes, PublisherRoutes):
+            pair.routes.end()
+        for session in (pair.session, pair.broker):
+            if self._pairs.pop(session, None) is None:
+                return
+            unexpected = unexpected and session.status is SessionStatus.ESTABLISHED
             session.status = SessionStatus.CLOSED
             if unexpected:
                 self.algorithm.on_tcp_down(session)
             self.algorithm.on_session_closed(session)
-        if client.accepted:
-            client.accepted = False
-            self._send(self.wills.lost(client.session.id, self._host.now()))
+        self._unreleased.closed(pair.session.name, pair.unreleased)
+        client = pair.client
+        if client is None or client.pair is not pair:
+            return  # another connection has taken over
+        client.pair = None
+        self._send(self.wills.lost(client, self._host.now()))
+        if client.expiry_s == 0:
+            self._let_go(client)
+        elif client.filters:
+            if client.expiry_s != FOR_EVER:
+                self._start_expiry(client, client.expiry_s)
             self._save_soon()
-            self._unreleased.closed(client.client_id, client.unreleased)
+        self._forget_if_empty(client)
 
-    def _connack(self, client: Client, connect: Connect, frame: bytes) -> None:
-        connack = decode(frame, connect.protocol_level)
-        assert isinstance(connack, ConnAck)
-        if connack.reason_code != 0 or client.accepted:
+    # ---- what the algorithm does with it -------------------------------------------------
+
+    def paired(self, session: SessionInfo) -> SessionInfo | None:
+        pair = self._pairs.get(session)
+        if pair is None:
+            return None
+        return pair.broker if session is pair.session else pair.session
+
+    def send(self, session: SessionInfo, message: bytes) -> bool:
+        pair = self._pairs.get(session)
+        if pair is None or session.status is not SessionStatus.ESTABLISHED:
+            return False
+        return pair.end.send(message, to_broker=session is pair.broker)
+
+    def close(self, session: SessionInfo) -> None:
+        """End both sessions of the pair; `closed` follows."""
+        pair = self._pairs.get(session)
+        if pair is not None and session.status is SessionStatus.ESTABLISHED:
+            pair.session.status = pair.broker.status = SessionStatus.TERMINATING
+            end = pair.end
+            # Not from within a hook: what follows from it calls others.
+            self._host.call_later(0.0, lambda: end.shut_down(ReasonCode.ADMINISTRATIVE_ACTION))
+
+    # ---- subscriptions -------------------------------------------------------------------
+
+    def _granted(self, pair: Pair, asked: tuple[str, ...], codes: tuple[ReasonCode, ...]) -> None:
+        client = pair.client
+        if client is None:
             return
-        client.accepted = True
-        given = connack.properties
-        client.client_id = client.session.name = (
-            given.assigned_client_identifier or connect.client_id
-        )
-        client.unreleased = self._unreleased.connected(client.client_id, connect, connack)
-        self._send(
-            self.wills.connected(
-                client.session.id,
-                connect,
-                client.client_id,
-                session_expiry=given.session_expiry_interval,
-            )
-        )
-        if client.disconnect is not None:
-            self._said_goodbye(client, client.disconnect)
+        for subscribed, code in zip(asked, codes, strict=False):
+            matched = interest_in(subscribed)
+            if code < 0x80 and matched is not None and subscribed not in client.filters:
+                client.filters[subscribed] = matched
+                self.interest.hold(matched)
+        if client.expiry_s:
+            self._save_soon()
+
+    def _ended(self, pair: Pair, asked: tuple[str, ...], codes: tuple[ReasonCode, ...]) -> None:
+        client = pair.client
+        if client is None:
+            return
+        for subscribed, code in zip(asked, codes, strict=False):
+            if code < 0x80 and subscribed in client.filters:
+                self.interest.release(client.filters.pop(subscribed))
+        if client.expiry_s:
+            self._save_soon()
+        self._forget_if_empty(client)
+
+    def _interest_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
+        self.algorithm.on_local_interest(added, removed)
+
+    def _let_go(self, client: Client) -> None:
+        """Nobody wants the client's filters any more on its account."""
+        if client.filters:
+            self.interest.release_soon(client.filters.values())
+            client.filters = {}
+
+    def _forget_if_empty(self, client: Client) -> None:
+        if client.pair is None and not client.filters and client.will is None:
+            self._stop_expiry(client)
+            self._clients.pop(client.client_id, None)
+
+    def _start_expiry(self, client: Client, expiry_s: int) -> None:
+        client.expires_at = self._host.now() + expiry_s
+        client.expiry_timer = self._host.call_later(expiry_s, lambda: self._expired(client))
+
+    def _stop_expiry(self, client: Client) -> None:
+        client.expires_at = None
+        if client.expiry_timer is not None:
+            client.expiry_timer.cancel()
+            client.expiry_timer = None
+
+    def _expired(self, client: Client) -> None:
+        self._let_go(client)
         self._save_soon()
-
-    def _disconnect(self, client: Client, frame: bytes) -> None:
-        assert client.connect is not None
-        disconnect = decode(frame, client.connect.protocol_level)
-        assert isinstance(disconnect, Disconnect)
-        if client.accepted:
-            self._said_goodbye(client, disconnect)
-        else:
-            client.disconnect = disconnect
-
-    def _said_goodbye(self, client: Client, disconnect: Disconnect) -> None:
-        self._send(
-            self.wills.disconnected_cleanly(
-                client.session.id,
-                self._host.now(),
-                with_will=disconnect.reason_code != 0,
-                session_expiry=disconnect.properties.session_expiry_interval,
-            )
-        )
+        self._forget_if_empty(client)
 
     # ---- wills ---------------------------------------------------------------------------
+
+    def _said_goodbye(self, pair: Pair, disconnect: Disconnect) -> None:
+        client = pair.client
+        if client is None or client.pair is not pair:
+            return
+        expiry_s = disconnect.properties.session_expiry_interval
+        # From 0 it may not be raised (3.14.2.2.2): the broker ends the connection.
+        valid = not expiry_s or pair.may_change_expiry
+        if valid and expiry_s is not None:
+            client.expiry_s = expiry_s
+            self._save_soon()
+        if valid and disconnect.reason_code == 0:
+            self.wills.discard(client)
+            self._wills_changed()
+        else:
+            self._send(self.wills.lost(client, self._host.now()))
 
     def _send(self, due: list[DueWill]) -> None:
         for will in due:
             self._due(will)
+            client = self._clients.get(will.client_id)
+            if client is not None:
+                self._forget_if_empty(client)
+        self._wills_changed()
+
+    def _wills_changed(self) -> None:
+        """Perhaps; but as long as those of the last life are not sent, they are in the old file."""
+        if not self._restored:
+            self._journal.changed(WILLS_S)
+
+    # ---- over a restart ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up what was kept, and send the wills of clients that were lost with the node."""
+        self._restore_sessions()
+        self._restore_wills()
+        if self._restored:
+            self._timers.set_timer(RESTORED_AFTER_S, _RESTORED)
+
+    def _restore_sessions(self) -> None:
+        kept = self._host.load_state(STATE_NAME, STATE_VERSION)
+        if kept is None:
+            return
+        try:
+            clients = list(read_state(kept))
+        except (ValueError, KeyError, TypeError, RemoteProtocolError) as error:
+            self._host.log("error", "kept subscriptions cannot be read", cause=str(error))
+            return
+        for client in clients:
+            if client.client_id not in self._clients:
+                self._clients[client.client_id] = client
+                for topic_filter in client.filters.values():
+                    self.interest.hold(topic_filter)
+                if client.expiry_s != FOR_EVER:
+                    self._start_expiry(client, client.expiry_s)
+        self.interest.report()
+
+    def _restore_wills(self) -> None:
+        kept = self._host.load_state(WILLS_NAME, WILLS_VERSION)
+        if kept is None:
+            return
+        try:
+            self._restored = self.wills.restore(kept, self._host.now(), self._client_of)
+        except IsthmusError as error:
+            self._host.log("error", "kept wills cannot be read", cause=str(error))
+
+    def _client_of(self, client_id: str) -> Client:
+        if not client_id:
+            return Client("\0")
+        return self._clients.setdefault(client_id, Client(client_id))
+
+    def state_lost(self, name: str) -> None:
+        """Not all of what was appended could be written."""
+        if name == WILLS_NAME and not self._restored:
+            self._journal.lost()
+
+    def begin_stop(self) -> None:
+        """Every client is about to go: send the wills that are due then."""
+        self._send(self._restored)
+        self._restored = []
+        self._send(self.wills.stop(self._host.now()))
+        self._journal.abandon()
+        if self._host.keeps_state:
+            self._host.save_state(WILLS_NAME, self.wills.snapshot(self._host.now()))
+
+    def stop(self) -> None:
+        """Write what is left of every interval, as nobody counts it from now on."""
+        if any(client.expires_at for client in self._clients.values()):
+            self._save_soon()
+        if self._timers.cancel_timer(_SAVE):
+            self._save()
+        self._timers.cancel_all()
+        self._journal.abandon()
 
     def _timer_fired(self, key: Hashable) -> None:
-        if key == "restored":
+        if key == _SAVE:
+            self._save()
+        elif key == _RESTORED:
             restored, self._restored = self._restored, []
             self._send(restored)
-            self._save_soon()
         else:
             self._send(self.wills.on_timer(key))
-            self._save_soon()
 
     def _save_soon(self) -> None:
-        """Unless the wills of the last life are not sent yet: they are in the old file alone."""
-        if not self._restored:
-            self._keeping.changed()
+        delay_s = SAVE_DELAY_S + _SAVE_S_PER_CLIENT * len(self._clients)
+        self._timers.set_timer_unless_set(delay_s, _SAVE)
+
+    def _save(self) -> None:
+        kept = [client for client in self._clients.values() if client.expiry_s and client.filters]
+        self._host.save_state(STATE_NAME, write_state(kept, self._host.now()))
+
+
+def _expiry_s(connect: Connect, connack: ConnAck) -> int:
+    if connack.properties.session_expiry_interval is not None:
+        return connack.properties.session_expiry_interval
+    if connect.protocol_level == 5:
+        return connect.properties.session_expiry_interval or 0
+    return 0 if connect.clean_start else FOR_EVER

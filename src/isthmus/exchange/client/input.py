@@ -135,7 +135,7 @@ class ClientInput(Session):
         """Send whole packets to the broker."""
 
     @abstractmethod
-    def _protocol_error(self, error: RemoteProtocolError) -> None:
+    def fail(self, error: RemoteProtocolError) -> None:
         """The client sent what it must not: it is over."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class ClientInput(Session):
         try:
             self._park(data, offsets)
         except RemoteProtocolError as error:
-            self._protocol_error(error)
+            self.fail(error)
             return
         if self.waits is _NOTHING:
             self.go_on(self.relay.turns.slice_ends_s())
@@ -249,7 +249,7 @@ class ClientInput(Session):
         if self.over:
             return
         if self.waits is Waits.NOTHING:
-            self._protocol_error(error)
+            self.fail(error)
             return
         self.parked.append(rest)
         self.parked_bytes += len(rest)
@@ -302,7 +302,7 @@ class ClientInput(Session):
             return
         if fault is not None:
             if whole == len(piece) and self.waits is Waits.NOTHING:
-                self._protocol_error(fault)
+                self.fail(fault)
                 return
             self.parked.appendleft(bad)
             self.parked_bytes += len(bad)

@@ -28,12 +28,13 @@ case.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from isthmus.exchange.client.client import Client, ClientWill
 from isthmus.exchange.client.wills_journal import WillsJournal, read_journal
-from isthmus.mqtt.packets import Connect, Publish, Will
+from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import NO_PROPERTIES
 
 __all__ = ["DueWill", "WillTimers", "Wills"]
@@ -46,7 +47,7 @@ class WillTimers(Protocol):
 
     def set_timer(self, delay_s: float, key: Hashable) -> None: ...
 
-    def cancel_timer(self, key: Hashable) -> None: ...
+    def cancel_timer(self, key: Hashable) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +72,6 @@ class DueWill:
         )
 
 
-@dataclass(slots=True)
-class _Armed:
-    """The will of a connection that stands."""
-
-    number: int
-    client_id: str
-    will: Will
-    session_expiry_s: int
-    """0xFFFFFFFF, which is longer than any delay, for a session that does not expire."""
-    may_change_expiry: bool
-
-    def delay_s(self) -> int:
-        """Until the will delay has passed or the session ends, whichever happens first."""
-        return min(self.will.properties.will_delay_interval or 0, self.session_expiry_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """The will of a connection that ended, before its delay is over."""
-
-    client_id: str
-    will: Will
-    due_s: float
-
-
 class Wills:
     """The wills of one node's local clients: events in, wills that are due out."""
 
@@ -103,103 +79,66 @@ class Wills:
         """`salt` is the journal's."""
         self._timers = timers
         self._max_bytes = max_bytes
-        self._armed: dict[int, _Armed] = {}
-        self._connections: dict[str, int] = {}  # client id → session id, of those armed
-        self._waiting: dict[tuple[str, int], _Waiting] = {}  # by timer key, the oldest first
-        self._waiting_keys: dict[str, tuple[str, int]] = {}  # client id → timer key
+        self._armed: dict[int, Client] = {}  # by number
+        self._waiting: dict[int, Client] = {}  # by number, which is the timer's key; oldest first
         self._next_number = 0
         self.journal = WillsJournal(salt)
         """What has to be written so that `restore` reads it."""
         self._bytes = self._waiting_bytes = 0
         self._sent = self._sent_early = self._not_remembered = 0
 
-    def connected(
-        self,
-        session_id: int,
-        connect: Connect,
-        client_id: str,
-        *,
-        session_expiry: int | None = None,
-        session_present: bool | None = None,
-    ) -> list[DueWill]:
-        """The broker accepted `connect`; never call it for a CONNECT that was refused.
-
-        `client_id` is the one that the broker assigned if the client left it open, or empty where
-        that stays unknown (MQTT 3.1.1), and then no other connection can be meant by it.
-        `session_expiry` and `session_present` are those of the CONNACK, where it has them.  A
-        broker that says that there is no session has ended it, which makes a waiting will due;
-        leave it out for brokers that are known to say so wrongly.
-        """
-        if session_id in self._armed:
-            raise ValueError(f"session {session_id} is connected already")
-        ended = connect.clean_start or session_present is False
-        due = self._end_earlier(client_id, session_ended=ended)
-        if connect.will is None:
-            return self._count(due)
-        size = _size(connect.will, client_id)
-        due += self._make_room(size)
-        if self._bytes + size > self._max_bytes:
-            self._not_remembered += 1
-            return self._count(due)
-        # Absent is 0 (MQTT 5 §3.1.2.11.2); for 3.1.1, which has no delay, it does not matter.
-        requested = connect.properties.session_expiry_interval or 0
-        armed = self._armed[session_id] = _Armed(
-            self._new_number(),
-            client_id,
-            connect.will,
-            requested if session_expiry is None else session_expiry,
-            requested != 0,
-        )
-        self.journal.armed(armed.number, client_id, armed.will, armed.delay_s())
-        if client_id:
-            self._connections[client_id] = session_id
-        self._bytes += size
-        return self._count(due)
-
-    def disconnected_cleanly(
-        self,
-        session_id: int,
-        now_s: float,
-        *,
-        with_will: bool = False,
-        session_expiry: int | None = None,
-    ) -> list[DueWill]:
-        """The client sent a DISCONNECT.
-
-        `with_will` for every reason code but 0x00: 0x04 asks for the will, and the others do not
-        discard it either [MQTT-3.14.4-3].  `session_expiry` is the DISCONNECT's property, if any.
-        """
-        armed = self._armed.get(session_id)
-        if armed is None:
+    def taken_up(self, client: Client, *, session_ended: bool) -> list[DueWill]:
+        """Another connection of the client was accepted: what becomes of the earlier one's will."""
+        earlier = client.will
+        if earlier is None:
             return []
-        if session_expiry is not None:
-            if session_expiry and not armed.may_change_expiry:
-                # Not a valid DISCONNECT (MQTT 5 §3.14.2.2.2): the broker ends the connection.
-                return self.lost(session_id, now_s)
-            armed.session_expiry_s = session_expiry
-        if with_will:
-            return self.lost(session_id, now_s)
-        self._disarm(session_id)
+        stood = earlier.due_s is None
+        self._forget(client, earlier)
+        if session_ended or (stood and client.will_delay_s(earlier.will) == 0):
+            return self._count([DueWill(client.name, earlier.will)])
         return []
 
-    def lost(self, session_id: int, now_s: float) -> list[DueWill]:
+    def arm(self, client: Client, will: Will) -> list[DueWill]:
+        """The connection that was accepted has a will; others may have to make room for it."""
+        size = _size(will, client.name)
+        due = self._make_room(size)
+        if self._bytes + size > self._max_bytes:
+            self._not_remembered += 1
+        else:
+            kept = client.will = ClientWill(self._new_number(), will)
+            self._armed[kept.number] = client
+            self._bytes += size
+            self.journal.changed(client, kept)
+        return self._count(due)
+
+    def discard(self, client: Client) -> None:
+        """The client said that its will is not wanted [MQTT-3.14.4-3]."""
+        if client.will is not None and client.will.due_s is None:
+            self._forget(client, client.will)
+
+    def lost(self, client: Client, now_s: float) -> list[DueWill]:
         """The connection ended in any other way, at either side of the node.
 
         Call it at every end: after a DISCONNECT or a takeover there is nothing left to do.
         """
-        if session_id not in self._armed:
+        kept = client.will
+        if kept is None or kept.due_s is not None:
             return []
-        armed = self._disarm(session_id)
-        delay_s = armed.delay_s()
+        self._forget(client, kept)
+        delay_s = client.will_delay_s(kept.will)
         if delay_s == 0:
-            return self._count([DueWill(armed.client_id, armed.will)])
-        self._wait(armed.number, armed.client_id, armed.will, delay_s, now_s)
+            return self._count([DueWill(client.name, kept.will)])
+        self._wait(client, kept.number, kept.will, delay_s, now_s)
         return []
 
     def on_timer(self, key: Hashable) -> list[DueWill]:
         """A timer has run out; one that was cancelled in the meantime does nothing."""
-        waiting = self._forget_waiting(key)
-        return [] if waiting is None else self._count([DueWill(waiting.client_id, waiting.will)])
+        client = self._waiting.get(key) if isinstance(key, int) else None
+        if client is None or client.will is None:
+            return []
+        will = client.will.will
+        self._forget(client, client.will)
+        return self._count([DueWill(client.name, will)])
 
     def stop(self, now_s: float) -> list[DueWill]:
         """The node stops, and with it every connection.
@@ -208,8 +147,8 @@ class Wills:
         `snapshot`.
         """
         due: list[DueWill] = []
-        for session_id in list(self._armed):
-            due += self.lost(session_id, now_s)
+        for client in list(self._armed.values()):
+            due += self.lost(client, now_s)
         for key in self._waiting:
             self._timers.cancel_timer(key)
         return due
@@ -220,8 +159,10 @@ class Wills:
         """All that is remembered, for `restore`, at one go."""
         return b"".join(self.journal.rewriting(now_s))
 
-    def restore(self, snapshot: bytes, now_s: float) -> list[DueWill]:
-        """Go on after a restart, before the first `connected`: no connection survived it.
+    def restore(
+        self, snapshot: bytes, now_s: float, client_of: Callable[[str], Client]
+    ) -> list[DueWill]:
+        """Go on after a restart, before the first connection: none survived it.
 
         The time that the node was away does not count towards a delay.  Raises `IsthmusError` if
         this is not what `snapshot` or the journal wrote.
@@ -232,7 +173,9 @@ class Wills:
             if delay_s == 0 or self._bytes + _size(will, client_id) > self._max_bytes:
                 due.append(DueWill(client_id, will))
             else:
-                self._wait(self._new_number(), client_id, will, delay_s, now_s)
+                client = client_of(client_id)
+                self.taken_up(client, session_ended=False)  # at most one of them is meant
+                self._wait(client, self._new_number(), will, delay_s, now_s)
         return self._count(due)
 
     def status(self) -> dict[str, object]:
@@ -249,31 +192,15 @@ class Wills:
 
     # ---- inside ----
 
-    def _end_earlier(self, client_id: str, *, session_ended: bool) -> list[DueWill]:
-        """A new connection uses the client id: what becomes of the earlier one's will."""
-        earlier: Will | None = None
-        due = session_ended
-        if client_id in self._connections:
-            armed = self._disarm(self._connections[client_id])
-            earlier = armed.will
-            due = due or armed.delay_s() == 0
-        elif client_id in self._waiting_keys:
-            key = self._waiting_keys[client_id]
-            waiting = self._forget_waiting(key)
-            self._timers.cancel_timer(key)
-            earlier = waiting.will if waiting is not None else None
-        return [DueWill(client_id, earlier)] if due and earlier is not None else []
-
     def _make_room(self, size: int) -> list[DueWill]:
         early: list[DueWill] = []
         if self._bytes - self._waiting_bytes + size > self._max_bytes:
             return early  # it would not fit even without them
         while self._waiting and self._bytes + size > self._max_bytes:
-            key = next(iter(self._waiting))
-            self._timers.cancel_timer(key)
-            waiting = self._waiting[key]
-            self._forget_waiting(key)
-            early.append(DueWill(waiting.client_id, waiting.will))
+            client = next(iter(self._waiting.values()))
+            assert client.will is not None
+            early.append(DueWill(client.name, client.will.will))
+            self._forget(client, client.will)
         self._sent_early += len(early)
         return early
 
@@ -281,35 +208,24 @@ class Wills:
         self._next_number += 1
         return self._next_number
 
-    def _wait(self, number: int, client_id: str, will: Will, delay_s: float, now_s: float) -> None:
-        key = ("will", number)
-        self.journal.waits(number, client_id, will, now_s + delay_s)
-        self._waiting[key] = _Waiting(client_id, will, now_s + delay_s)
-        if client_id:
-            self._waiting_keys[client_id] = key
-        self._bytes += _size(will, client_id)
-        self._waiting_bytes += _size(will, client_id)
-        self._timers.set_timer(delay_s, key)
+    def _wait(self, client: Client, number: int, will: Will, delay_s: float, now_s: float) -> None:
+        size = _size(will, client.name)
+        kept = client.will = ClientWill(number, will, now_s + delay_s)
+        self._waiting[number] = client
+        self._bytes += size
+        self._waiting_bytes += size
+        self.journal.changed(client, kept)
+        self._timers.set_timer(delay_s, number)
 
-    def _forget_waiting(self, key: Hashable) -> _Waiting | None:
-        if not isinstance(key, tuple):
-            return None
-        waiting = self._waiting.pop(key, None)
-        if waiting is not None:
-            self.journal.over(key[1])
-            self._bytes -= _size(waiting.will, waiting.client_id)
-            self._waiting_bytes -= _size(waiting.will, waiting.client_id)
-            if self._waiting_keys.get(waiting.client_id) == key:
-                del self._waiting_keys[waiting.client_id]
-        return waiting
-
-    def _disarm(self, session_id: int) -> _Armed:
-        armed = self._armed.pop(session_id)
-        self.journal.over(armed.number)
-        self._bytes -= _size(armed.will, armed.client_id)
-        if self._connections.get(armed.client_id) == session_id:
-            del self._connections[armed.client_id]
-        return armed
+    def _forget(self, client: Client, kept: ClientWill) -> None:
+        client.will = None
+        size = _size(kept.will, client.name)
+        self._bytes -= size
+        if self._waiting.pop(kept.number, None) is not None:
+            self._waiting_bytes -= size
+            self._timers.cancel_timer(kept.number)
+        self._armed.pop(kept.number, None)
+        self.journal.over(kept.number)
 
     def _count(self, due: list[DueWill]) -> list[DueWill]:
         self._sent += len(due)

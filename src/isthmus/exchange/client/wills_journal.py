@@ -1,6 +1,6 @@
 """What has to be kept of wills over a restart: a file that is appended to, a slice at a time.
 
-Its form is that of `isthmus.cooperation.kept_records`.  Each will has a number of its own:
+Its form is that of `isthmus.exchange.kept_records`.  Each will has a number of its own:
 
     W  number, delay, will    the will of a connection that stands; the delay is in milliseconds
     E  now, (number, end)*    what became of wills: when one that waits is due, or that it is over
@@ -17,34 +17,25 @@ Invariants: a will is encoded when it is written, once for each file; no slice i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange import kept_records
+from isthmus.exchange.client.client import Client, ClientWill
 from isthmus.mqtt.decoding import decode_connect
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Connect, Will
 
-__all__ = ["SLICE_BYTES", "WillsJournal", "read_journal"]
+__all__ = ["NAME", "SLICE_BYTES", "VERSION", "WillsJournal", "read_journal"]
 
 SLICE_BYTES: Final = 256 << 10
 
-_NAME: Final = "wills"
-_VERSION: Final = 3
+NAME: Final = "wills"
+VERSION: Final = 3
 _WILL, _ENDS = b"W", b"E"
 _END_BYTES: Final = 16
 _OVER: Final = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    client_id: str
-    will: Will
-    delay_s: float
-    due_s: float | None
-    """None as long as the connection stands."""
 
 
 class WillsJournal:
@@ -53,18 +44,15 @@ class WillsJournal:
     def __init__(self, salt: int) -> None:
         """`salt` is to be anything that clients cannot foretell."""
         self._salt = salt
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, tuple[Client, ClientWill]] = {}
         self._changed: dict[int, None] = {}
         self._written: set[int] = set()
         """Those that are in the file, or will be when it is whole."""
 
-    def armed(self, number: int, client_id: str, will: Will, delay_s: float) -> None:
-        self._kept[number] = _Kept(client_id, will, delay_s, None)
-        self._changed[number] = None
-
-    def waits(self, number: int, client_id: str, will: Will, due_s: float) -> None:
-        self._kept[number] = _Kept(client_id, will, 0.0, due_s)
-        self._changed[number] = None
+    def changed(self, client: Client, will: ClientWill) -> None:
+        """It is new, or waits from now on."""
+        self._kept[will.number] = client, will
+        self._changed[will.number] = None
 
     def over(self, number: int) -> None:
         del self._kept[number]
@@ -85,11 +73,8 @@ class WillsJournal:
                 self._written.discard(number)
                 slice_.end(number, _OVER)
                 continue
-            if number not in self._written:
-                self._written.add(number)
-                slice_.will(number, kept)
-            if kept.due_s is not None:
-                slice_.end(number, _ms(kept.due_s))
+            slice_.add(*kept, written=number in self._written)
+            self._written.add(number)
         return slice_.bytes(now_s)
 
     def rewriting(self, now_s: float) -> Iterator[bytes]:
@@ -103,15 +88,13 @@ class WillsJournal:
         return self._slices(numbers, now_s)
 
     def _slices(self, numbers: list[int], now_s: float) -> Iterator[bytes]:
-        yield kept_records.header(_NAME, _VERSION, self._salt)
+        yield kept_records.header(NAME, VERSION, self._salt)
         slice_ = _Slice(self._salt)
         for number in numbers:
             kept = self._kept.get(number)
             if kept is None:
                 continue  # it is over: `drain` says so
-            slice_.will(number, kept)
-            if kept.due_s is not None:
-                slice_.end(number, _ms(kept.due_s))
+            slice_.add(*kept)
             if slice_.size >= SLICE_BYTES:
                 yield slice_.bytes(now_s)
                 slice_ = _Slice(self._salt)
@@ -125,12 +108,16 @@ class _Slice:
         self._ends = bytearray()
         self.size = 0
 
-    def will(self, number: int, kept: _Kept) -> None:
+    def add(self, client: Client, kept: ClientWill, *, written: bool = False) -> None:
         """In the only format that has a place for all of a will: a CONNECT."""
-        frame = encode(Connect(client_id=kept.client_id, will=kept.will), 5)
-        body = _WILL + number.to_bytes(8) + _ms(kept.delay_s).to_bytes(8) + frame
-        self._wills.append(kept_records.record(body, self._salt))
-        self.size += len(body)
+        if not written:
+            frame = encode(Connect(client_id=client.name, will=kept.will), 5)
+            delay_s = client.will_delay_s(kept.will) if kept.due_s is None else 0
+            body = _WILL + kept.number.to_bytes(8) + _ms(delay_s).to_bytes(8) + frame
+            self._wills.append(kept_records.record(body, self._salt))
+            self.size += len(body)
+        if kept.due_s is not None:
+            self.end(kept.number, _ms(kept.due_s))
 
     def end(self, number: int, end: int) -> None:
         self._ends += number.to_bytes(8) + end.to_bytes(8)
@@ -153,13 +140,10 @@ def read_journal(journal: bytes) -> list[tuple[str, Will, float]]:
     What is damaged is left out; whoever keeps the file has told.  Raises `IsthmusError` if this is
     not what a journal says.
     """
-    kept = kept_records.read(journal)
-    if not kept.is_(_NAME, _VERSION):
-        raise IsthmusError("the kept wills are not in a format that this version reads")
     wills: dict[int, tuple[str, Will, float]] = {}
     ends: dict[int, int] = {}
     now_ms = 0
-    for record in kept.records:
+    for record in kept_records.read(journal).records:
         if record[:1] == _WILL:
             wills[int.from_bytes(record[1:9])] = _read_will(record)
         elif record[:1] == _ENDS and len(record) % _END_BYTES == 9:

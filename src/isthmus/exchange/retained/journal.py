@@ -1,6 +1,6 @@
 """What has to be kept of retained messages over a restart: a file that is appended to.
 
-Its form is that of `isthmus.cooperation.kept_records`.  A record is a topic with what is remembered
+Its form is that of `isthmus.exchange.kept_records`.  A record is a topic with what is remembered
 of it, a topic that was forgotten, or the clock; later ones count.  Small letters are entries which
 the local broker had not acknowledged.
 """

@@ -34,8 +34,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange import kept_records
 from isthmus.exchange.retained.deadlines import Deadlines
 from isthmus.exchange.retained.journal import (
     CLOCK,

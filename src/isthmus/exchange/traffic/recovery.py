@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Outgoing
 
@@ -130,14 +130,8 @@ class Recovery:
         return sum(each.only_here() for each in (*self.awaited.values(), *self.back.values()))
 
     def start(self) -> None:
-        kept = self._host.load_state("neighbors")
-        if not kept:
-            return
-        file = kept_records.read(kept)
-        if not file.is_(*_KEPT):
-            self._host.log("error", "kept neighbors cannot be read", cause="it is something else")
-            return
-        names = sorted({record.decode() for record in file.records})
+        kept = self._host.load_state(*_KEPT)
+        names = sorted({record.decode() for record in kept_records.read(kept or b"").records})
         self._neighbors = set(names)
         for name in names:
             self.awaited[name] = Awaited(name, self._timer(name, self._hold_s))

@@ -363,7 +363,7 @@ class Traffic:
         self._begin(self._send_elsewhere(neighbor, waited))
 
     def awaits_changed(self) -> None:
-        self.host.call_later(0.0, self.algorithm.on_neighbors_back)
+        self.algorithm.on_neighbors_back()
         if not self.recovery.active:
             self.host.log("info", "recovered")
 

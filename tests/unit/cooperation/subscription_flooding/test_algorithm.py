@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.cooperation.api import ReceivedPacket
 from isthmus.cooperation.subscription_flooding import neighbor as inter_subscriptions
 from isthmus.cooperation.subscription_flooding.algorithm import SYNC_TOPIC, SubscriptionFlooding
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
-    PACKET_TYPES,
     Packet,
     Publish,
     SubAck,
@@ -305,7 +305,7 @@ def test_what_does_not_exist_is_unsubscribed_without_harm() -> None:
 def arrives(network: FakeNetwork, packet: Packet) -> None:
     """A packet from node 2 at node 1, as if sent."""
     sf(network, "1").mqtt_message_arrived(
-        network.session("1", "2"), PACKET_TYPES[type(packet)], encode(packet, 5)
+        network.session("1", "2"), ReceivedPacket(encode(packet, 5))
     )
 
 
@@ -332,9 +332,7 @@ def test_bytes_that_mean_nothing_are_the_peers_fault() -> None:
     network = fabric("12", [("1", "2")])
     broken = encode(Subscribe(1, (Subscription("a/b"),)), 5).replace(b"a/b", b"a#b")
     with pytest.raises(RemoteProtocolError):
-        sf(network, "1").mqtt_message_arrived(
-            network.session("1", "2"), PACKET_TYPES[Subscribe], broken
-        )
+        sf(network, "1").mqtt_message_arrived(network.session("1", "2"), ReceivedPacket(broken))
 
 
 def test_a_refused_inter_subscription_is_the_peers_fault() -> None:
@@ -354,15 +352,16 @@ def test_control_of_a_neighbor_that_means_nothing_is_refused() -> None:
 
 def test_kept_subscriptions_are_inter_subscribed_after_a_restart() -> None:
     network = FakeNetwork(SubscriptionFlooding, "12")
-    algorithm = sf(network, "1")
+    port = network.ports["1"]
     for client_id, clean_start in (("kept", False), ("clean", True)):
         client = network.new_client("1", level=4).connect(client_id, clean_start=clean_start)
         client.subscribe(f"{client_id}/#")
-    algorithm.on_node_stop()
+    port.clients.stop()
 
-    restarted = SubscriptionFlooding(network.ports["1"], {})
-    network.algorithms["1"] = restarted
-    restarted.on_node_start()
+    kept = port.files
+    network.add_node("1")
+    network.ports["1"].files = kept
+    network.ports["1"].clients.start()
     network.connect("1", "2")
     network.settle()
     assert received(network, "2", "1") == ["kept/#"]

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError
-from isthmus.exchange.client import wills_keeping
+from isthmus.exchange import journal, kept_records
+from isthmus.exchange.client.client import Client
 from isthmus.exchange.client.wills import Wills
-from isthmus.exchange.client.wills_journal import SLICE_BYTES
-from isthmus.exchange.client.wills_keeping import NAME, WillsKeeping
+from isthmus.exchange.client.wills_journal import NAME, SLICE_BYTES
 from isthmus.exchange.host import Host
-from isthmus.mqtt.packets import Connect, Will
+from isthmus.exchange.journal import Journal
+from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
 
 SALT = 12345
@@ -42,8 +42,15 @@ class Node:
         """The length of everything that was written."""
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.wills = Wills(NoTimers(), salt=SALT)
-        self.keeping = WillsKeeping(cast(Host, self), self.wills)
-        self.due = self.keeping.load()
+        self.clients: dict[int, Client] = {}
+        self.keeping = Journal(
+            cast(Host, self),
+            NAME,
+            drain=lambda: self.wills.journal.drain(self.now_s),
+            snapshot=lambda: self.wills.journal.rewriting(self.now_s),
+        )
+        if file is not None:
+            self.due = self.wills.restore(file, self.now_s, Client)
 
     def now(self) -> float:
         return self.now_s
@@ -58,13 +65,6 @@ class Node:
                     self.timers.remove(timer)
 
         return Timer()
-
-    def load_state(self, name: str) -> bytes | None:
-        assert name == NAME
-        return None if self.file is None else bytes(self.file)
-
-    def save_state(self, name: str, state: bytes) -> None:
-        self.file = bytearray(state)
 
     def append_state(self, name: str, more: bytes) -> None:
         assert self.file is not None
@@ -105,23 +105,17 @@ class Node:
 
     def connect(self, session: int, client_id: str, *, size: int = 1, delay_s: int = 0) -> None:
         properties = Properties(will_delay_interval=delay_s)
-        self.wills.connected(
-            session,
-            Connect(
-                will=Will(f"w/{client_id}", b"x" * size, 1, False, properties),
-                properties=Properties(session_expiry_interval=1000),
-            ),
-            client_id,
-        )
-        self.keeping.changed()
+        client = self.clients[session] = Client(client_id, 1000)
+        self.wills.arm(client, Will(f"w/{client_id}", b"x" * size, 1, False, properties))
+        self.keeping.changed(1.0)
 
     def leave(self, session: int) -> None:
-        self.wills.disconnected_cleanly(session, self.now_s)
-        self.keeping.changed()
+        self.wills.discard(self.clients.pop(session))
+        self.keeping.changed(1.0)
 
     def lose(self, session: int) -> None:
-        self.wills.lost(session, self.now_s)
-        self.keeping.changed()
+        self.wills.lost(self.clients.pop(session), self.now_s)
+        self.keeping.changed(1.0)
 
     def left(self) -> set[str]:
         """Whose wills the next life sends or waits with."""
@@ -134,7 +128,7 @@ class Node:
 
 def left(file: bytes) -> set[str]:
     wills = Wills(NoTimers())
-    due = {each.client_id for each in wills.restore(file, 0.0)}
+    due = {each.client_id for each in wills.restore(file, 0.0, Client)}
     return due | {each.client_id for each in wills._waiting.values()}
 
 
@@ -177,15 +171,16 @@ def test_what_waits_goes_on_with_what_was_left_of_its_delay() -> None:
     node.connect(2, "later")
     node.settle()
     again = Wills(NoTimers())
-    assert [each.client_id for each in again.restore(node.kept(), 0.0)] == ["later"]
+    assert [each.client_id for each in again.restore(node.kept(), 0.0, Client)] == ["later"]
     (waiting,) = again._waiting.values()
-    assert waiting.due_s == 18, "60 s, less 40 and twice the second before it is written"
+    assert waiting.will is not None
+    assert waiting.will.due_s == 18, "60 s, less 40 and twice the second before it is written"
 
 
 def test_a_journal_that_grows_is_rewritten_beside_what_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wills_keeping, "REWRITE_BYTES", 1000)
+    monkeypatch.setattr(journal, "REWRITE_BYTES", 1000)
     node = Node()
     rng = random.Random(1)
     standing: set[int] = set()

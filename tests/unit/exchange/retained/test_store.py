@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from isthmus.cooperation import kept_records
 from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.exchange import kept_records
 from isthmus.exchange.retained import store as retained
 from isthmus.exchange.retained import sync as retained_sync
 from isthmus.exchange.retained.store import SLICE, RetainedLimits, RetainedStore

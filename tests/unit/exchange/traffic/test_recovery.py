@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.cooperation import kept_records
+from isthmus.exchange import kept_records
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.traffic.message import Message
@@ -35,7 +35,7 @@ class FakeHost:
             self.state["neighbors"] = kept_records.write("neighbors", 1, names)
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
-    def load_state(self, name: str) -> bytes | None:
+    def load_state(self, name: str, version: int) -> bytes | None:
         return self.state.get(name)
 
     def save_state(self, name: str, state: bytes) -> None:

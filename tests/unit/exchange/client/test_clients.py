@@ -1,16 +1,24 @@
-"""Local interest, packet by packet: when a filter begins to count and when it stops."""
+"""Local clients, packet by packet: when a filter begins to count and when it stops."""
 
 from __future__ import annotations
 
 import json
-import logging
+from collections.abc import Sequence
 
 import pytest
 
-from isthmus.cooperation import client_sessions, kept_records
-from isthmus.cooperation.local_interest import SAVE_DELAY_S, LocalInterest
+from isthmus.cooperation.api import (
+    CooperationAlgorithm,
+    ReceivedPacket,
+    Route,
+    SessionInfo,
+    SessionStatus,
+)
 from isthmus.errors import RemoteProtocolError
-from isthmus.mqtt.encoding import encode
+from isthmus.exchange import kept_records
+from isthmus.exchange.client import client as client_module
+from isthmus.exchange.client import publishers
+from isthmus.exchange.client.clients import SAVE_DELAY_S
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
@@ -20,40 +28,81 @@ from isthmus.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 from support.algorithm_network import FakeClient, FakePort
 
 
+class Told(CooperationAlgorithm):
+    """Notes what it is told."""
+
+    name = "told"
+
+    def __init__(self, port: FakePort) -> None:
+        super().__init__(port, {})
+        self.changes: list[tuple[Sequence[str], Sequence[str]]] = []
+        self.hooks: list[str] = []
+
+    def on_local_interest(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        self.changes.append((added, removed))
+        self.hooks.append("on_local_interest")
+
+    def on_session_established(self, session: SessionInfo) -> None:
+        self.hooks.append(f"on_session_established {session.kind.value}")
+
+    def on_tcp_down(self, session: SessionInfo) -> None:
+        self.hooks.append(f"on_tcp_down {session.kind.value}")
+
+    def on_session_closed(self, session: SessionInfo) -> None:
+        self.hooks.append(f"on_session_closed {session.kind.value}")
+
+    def on_recv_failure(self, session: SessionInfo, error: Exception) -> None:
+        self.hooks.append(f"on_recv_failure {session.kind.value}")
+
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
+        self.hooks.append(f"{session.kind.value}: {type(message.packet).__name__}")
+        return True
+
+    def on_local_publisher(
+        self, session: SessionInfo, begun: Sequence[str], ended: Sequence[str]
+    ) -> None:
+        self.hooks.append(f"on_local_publisher {begun} {ended}")
+
+
 class Desk:
-    """A `LocalInterest`, its port, and the changes it reports."""
+    """A node's clients, their host, and what the algorithm is told."""
 
     def __init__(self, port: FakePort | None = None) -> None:
         self.port = port or FakePort()
-        self.changes: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-        self.interest = LocalInterest(
-            self.port, lambda added, removed: self.changes.append((added, removed))
-        )
-        self.interest.on_node_start()
+        self.clients = self.port.clients
+        self.told = self.clients.algorithm = Told(self.port)
+        self.clients.start()
 
     def client(self, level: int = 5) -> FakeClient:
-        return FakeClient(
-            self.port, self.interest.mqtt_message_arrived, self.interest.on_session_closed, level
-        )
+        return FakeClient(self.port, level)
 
     @property
     def filters(self) -> list[str]:
-        return sorted(self.interest.filters)
+        self.advance(0)  # what has ended is released in the next turn
+        return sorted(self.clients.interest.filters)
+
+    @property
+    def changes(self) -> list[tuple[Sequence[str], Sequence[str]]]:
+        self.advance(0)
+        return self.told.changes
+
+    @property
+    def kept(self) -> bytes:
+        return self.port.files["client-sessions"]
 
     def advance(self, seconds: float) -> None:
-        self.port.advance(seconds, self.interest.on_timer)
+        self.port.advance(seconds)
 
     def restarted(self) -> Desk:
         """The node that comes up after this one, with another clock."""
         port = FakePort()
         port.clock_s = 5.0
-        port.state = self.port.state
+        port.files = self.port.files
         return Desk(port)
 
 
@@ -141,7 +190,7 @@ def test_shared_and_private_filters(desk: Desk, level: int) -> None:
 def test_a_client_may_not_leave_endless_requests_open(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_sessions, "MAX_PENDING_BYTES", 1000)
+    monkeypatch.setattr(client_module, "MAX_PENDING_BYTES", 1000)
     client = desk.client().connect()
     for _ in range(20):
         client.subscribe("x" * 500)  # answered each time: never too much
@@ -152,37 +201,7 @@ def test_a_client_may_not_leave_endless_requests_open(
     assert caught.value.reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
-def test_a_brokers_packet_that_cannot_be_read_is_counted(desk: Desk) -> None:
-    client = desk.client().connect()
-    desk.interest.mqtt_message_arrived(client.broker, PacketType.SUBACK, b"\x90\x02\x00\x00")
-    assert desk.interest.status()["undecodable_packets"] == 1
-    client.subscribe("a")
-    assert desk.filters == ["a"]
-
-
-def test_sessions_that_are_not_a_clients_are_ignored(desk: Desk) -> None:
-    lone = desk.port.session(desk.client().broker.kind)
-    desk.interest.mqtt_message_arrived(
-        lone, PacketType.SUBACK, encode(SubAck(1, (ReasonCode.SUCCESS,)), 5)
-    )
-    assert desk.filters == []
-
-
 # ---- CONNECT ----
-
-
-@pytest.mark.parametrize("level", [4, 5])
-def test_a_refused_connect_changes_nothing(desk: Desk, level: int) -> None:
-    if level == 5:
-        first = desk.client(5).connect(expiry_s=100)
-    else:
-        first = desk.client(4).connect(clean_start=False)
-    first.subscribe("a")
-    second = desk.client(level).connect(clean_start=True, refused=True)
-    second.drop()
-    assert desk.filters == ["a"]
-    first.drop()
-    assert desk.filters == ["a"]
 
 
 def test_clean_start_ends_what_there_was_once_it_is_accepted(desk: Desk) -> None:
@@ -229,7 +248,7 @@ def test_a_clean_session_leaves_nothing(desk: Desk) -> None:
         desk.client(level).connect().subscribe("a", "b").drop()
         assert desk.filters == []
     assert desk.changes == [(("a", "b"), ()), ((), ("a", "b"))] * 2
-    assert desk.interest.status()["clients"] == 0
+    assert desk.clients.status()["clients"] == 0
 
 
 def test_a_persistent_session_of_3_1_1_stays(desk: Desk) -> None:
@@ -244,7 +263,8 @@ def test_a_session_ends_when_its_interval_is_over(desk: Desk) -> None:
     assert desk.filters == ["a"]
     desk.advance(1)
     assert desk.filters == []
-    assert not desk.port.timers.keys() - {("local-interest", "save", "")}
+    desk.advance(1)  # and that is written
+    assert desk.port.timers == {}
 
 
 def test_coming_back_in_time_stops_the_interval(desk: Desk) -> None:
@@ -315,9 +335,9 @@ def test_persistent_filters_survive_a_restart(desk: Desk) -> None:
     desk.client(4).connect("v3", clean_start=False).subscribe("a", "$share/g/s")
     desk.client().connect("v5", expiry_s=100).subscribe("b").drop()
     desk.client().connect("clean").subscribe("c")
-    assert desk.port.saves == 0  # not at each change
+    assert desk.port.saved["client-sessions"] == 0  # not at each change
     desk.advance(SAVE_DELAY_S + 0.1)
-    assert desk.port.saves == 1
+    assert desk.port.saved["client-sessions"] == 1
 
     after = desk.restarted()
     assert after.filters == ["a", "b", "s"]
@@ -330,13 +350,13 @@ def test_persistent_filters_survive_a_restart(desk: Desk) -> None:
 def test_the_time_that_is_left_is_kept(desk: Desk) -> None:
     desk.client().connect(expiry_s=100).subscribe("a").drop()
     desk.advance(60)
-    desk.interest.on_node_stop()
+    desk.clients.stop()
     after = desk.restarted()
     after.advance(39)
     assert after.filters == ["a"]
     after.advance(1)
     assert after.filters == []
-    after.interest.on_node_stop()
+    after.clients.stop()
     assert after.restarted().filters == []
 
 
@@ -352,39 +372,164 @@ def test_what_ended_is_not_there_after_a_restart(desk: Desk) -> None:
 
 def test_a_session_without_filters_is_not_kept(desk: Desk) -> None:
     desk.client(4).connect(clean_start=False).drop()
-    assert desk.interest.status()["clients"] == 0
+    assert desk.clients.status()["clients"] == 0
 
 
 @pytest.mark.parametrize(
-    "state",
+    "record",
     [
         b"\xff",
         b"[]",
         b"{}",
-        b'{"version": 2, "clients": []}',
-        b'{"version": 1, "clients": [{"id": "a"}]}',
-        b'{"version": 1, "clients": [{"id": "a", "filters": [7], "expiry_s": null}]}',
-        b'{"version": 1, "clients": [{"id": "a", "filters": ["a#"], "expiry_s": null}]}',
+        b'{"id": "a"}',
+        b'{"id": "a", "filters": [7], "expiry_s": null}',
+        b'{"id": "a", "filters": ["a#"], "expiry_s": null}',
     ],
 )
-def test_state_that_cannot_be_read_is_left_out(
-    state: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_state_that_cannot_be_read_is_left_out(record: bytes) -> None:
     port = FakePort()
-    port.state = state
-    with caplog.at_level(logging.WARNING):
-        assert Desk(port).filters == []
-    assert "left out" in caplog.text
+    port.files["client-sessions"] = kept_records.write("client-sessions", 2, [record])
+    assert Desk(port).filters == []
+    assert "cannot be read" in port.logged[-1]
 
 
 def test_state_has_a_record_for_each_client(desk: Desk) -> None:
     desk.client().connect("é", expiry_s=9).subscribe("a")
     desk.client().connect("b", expiry_s=8).subscribe("b")
-    desk.interest.on_node_stop()
-    assert desk.port.state is not None
-    kept = kept_records.read(desk.port.state)
+    desk.clients.stop()
+    kept = kept_records.read(desk.kept)
     assert kept.is_("client-sessions", 2)
     assert [json.loads(record) for record in kept.records] == [
         {"id": "é", "filters": ["a"], "expiry_s": 9},
         {"id": "b", "filters": ["b"], "expiry_s": 8},
     ]
+
+
+# ---- what the algorithm is told, in which order ----
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_order_of_hooks(desk: Desk, clean: bool) -> None:
+    client = desk.client().connect().subscribe("a").unsubscribe("a").subscribe("b")
+    if clean:
+        client.disconnect()
+    else:
+        client.drop()
+    desk.advance(0)
+    down = [] if clean else ["on_tcp_down {}"]
+    assert desk.told.hooks == [
+        "on_session_established client",
+        "on_session_established broker",
+        "client: Connect",
+        "broker: ConnAck",
+        "client: Subscribe",
+        "broker: SubAck",
+        "on_local_interest",
+        "client: Unsubscribe",
+        "broker: UnsubAck",
+        "on_local_interest",
+        "client: Subscribe",
+        "broker: SubAck",
+        "on_local_interest",
+        *(["client: Disconnect"] if clean else []),
+        *(each.format("client") for each in down),
+        "on_session_closed client",
+        *(each.format("broker") for each in down),
+        "on_session_closed broker",
+        "on_local_interest",
+    ]
+
+
+def test_a_session_says_whose_it_is_and_how_it_speaks(desk: Desk) -> None:
+    assigned = Properties(assigned_client_identifier="given")
+    five = desk.client().connect("", ack=assigned).pair
+    four = desk.client(4).connect("four").pair
+    assert [(each.name, each.level) for each in (five.session, five.broker)] == [("given", 5)] * 2
+    assert [(each.name, each.level) for each in (four.session, four.broker)] == [("four", 4)] * 2
+    assert desk.port.get_paired_session(five.session) is five.broker
+    assert desk.port.get_paired_session(five.broker) is five.session
+
+
+def test_a_clients_session_is_closed_as_a_pair(desk: Desk) -> None:
+    client = desk.client().connect()
+    pair = client.pair
+    desk.clients.close(pair.broker)
+    desk.clients.close(pair.broker)
+    assert client.end.codes == []  # not from within the call
+    assert pair.session.status is pair.broker.status is SessionStatus.TERMINATING
+    assert not desk.clients.send(pair.session, b"x")
+    desk.advance(0)
+    assert client.end.codes == [ReasonCode.ADMINISTRATIVE_ACTION]
+    client.drop()
+    assert desk.told.hooks[-2:] == ["on_session_closed client", "on_session_closed broker"]
+    assert {pair.session.status, pair.broker.status} == {SessionStatus.CLOSED}
+
+
+def test_a_packet_can_be_sent_to_either_end(desk: Desk) -> None:
+    client = desk.client().connect()
+    assert desk.clients.send(client.pair.session, b"to the client")
+    assert desk.clients.send(client.pair.broker, b"to the broker")
+    assert client.end.sent == [(b"to the client", False), (b"to the broker", True)]
+    client.drop()
+    assert not desk.clients.send(client.pair.session, b"too late")
+
+
+def test_bad_bytes_are_told_and_are_no_loss_of_the_connection(desk: Desk) -> None:
+    for by_broker in (False, True):
+        client = desk.client().connect()
+        desk.told.hooks.clear()
+        desk.clients.failed(client.pair, RemoteProtocolError("x"), by_broker=by_broker)
+        assert client.pair.session.status is SessionStatus.TERMINATING
+        client.drop()
+        assert desk.told.hooks == [
+            f"on_recv_failure {'broker' if by_broker else 'client'}",
+            "on_session_closed client",
+            "on_session_closed broker",
+        ]
+
+
+def test_an_algorithm_may_refuse_a_client(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(session: SessionInfo, message: ReceivedPacket) -> bool:
+        raise RemoteProtocolError("not you")
+
+    monkeypatch.setattr(desk.told, "mqtt_message_arrived", refuses)
+    with pytest.raises(RemoteProtocolError, match="not you"):
+        desk.client().connect()
+    assert len(desk.clients) == 0
+    assert desk.clients.status()["clients"] == 0
+    assert desk.told.hooks[2:] == [
+        "on_recv_failure client",
+        "on_session_closed client",
+        "on_session_closed broker",
+    ]
+
+
+def test_topics_begin_with_their_first_use_and_end_with_the_connection(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishers, "MAX_TOPICS", 2)
+    monkeypatch.setattr(Told, "follows_publishers", True)
+    client = desk.client()
+    client.routes = {topic: Route() for topic in (b"a", b"b", b"c")}
+    client.connect()
+    desk.told.hooks.clear()
+    for topic in (b"a", b"b", b"a", b"c", b"b"):
+        assert client.pair.routes[topic] == Route()
+    with pytest.raises(KeyError):
+        client.pair.routes[b"not a topic"]
+    client.drop()
+    assert desk.told.hooks == [
+        "on_local_publisher ('a',) ()",
+        "on_local_publisher ('b',) ()",
+        "on_local_publisher ('c',) ('a',)",
+        "on_local_publisher () ('b', 'c')",
+        "on_tcp_down client",
+        "on_session_closed client",
+        "on_tcp_down broker",
+        "on_session_closed broker",
+    ]
+
+
+def test_who_does_not_ask_for_it_pays_nothing_for_publishers(desk: Desk) -> None:
+    client = desk.client().connect()
+    assert client.pair.routes is client.routes

@@ -25,9 +25,9 @@ __all__ = ["Kept", "KeptHeader", "header", "read", "read_header", "record", "sca
 _MARK: Final = b"\xf5\xa7"
 _OVERHEAD: Final = 10
 _HEADER: Final = re.compile(
-    rb"isthmus-kept ([a-z][a-z0-9-]{0,31}) ([0-9]{1,6}) ([0-9a-f]{8}) ([0-9a-f]{8})\n"
+    rb"isthmus-kept ([a-z][a-z0-9-]{0,63}) ([0-9]{1,6}) ([0-9a-f]{8}) ([0-9a-f]{8})\n"
 )
-_LONGEST_HEADER: Final = 80
+_LONGEST_HEADER: Final = 112
 
 
 @dataclass(frozen=True, slots=True)
