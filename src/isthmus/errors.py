@@ -12,10 +12,11 @@
     │   └── RunRefused           not under this name in this log
     ├── LimitError               a limit search that cannot begin, or not go on from its file
     ├── LogError                 a log that cannot be trusted: names the file and the reason
-    ├── NodeFailed               a node process that we started did not come up; carries its log
+    ├── ProcessFailed            one that we started; BrokerFailed, LoadFailed, SparkFailed too
+    │   ├── NodeFailed           a node did not come up; carries its log
+    │   └── ShapingFailed        the proxy between emulated servers did not come up; has its log
     ├── QuotaUnavailable         no CPU quotas for emulated servers here; says what is missing
     ├── ReproduceError           a paper's experiments: no such one, or results that contradict
-    ├── ShapingFailed            the proxy between emulated servers did not come up; has its log
     ├── SparkError               Spark cannot be used as asked
     │   ├── JavaMissing          no Java here that Spark runs on; says how to get one
     │   └── SparkFailed          a session, cluster or server did not come up; carries its log
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 __all__ = [
     "AdminError",
@@ -54,6 +56,7 @@ __all__ = [
     "MalformedPacket",
     "NodeFailed",
     "PacketTooLarge",
+    "ProcessFailed",
     "ProtocolError",
     "QuotaUnavailable",
     "RemoteProtocolError",
@@ -69,6 +72,18 @@ __all__ = [
 
 class IsthmusError(Exception):
     """Base of everything Isthmus raises on purpose."""
+
+
+class ProcessFailed(IsthmusError):
+    """A process that we started; `log_tail` is the end of what it printed."""
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self, name: str, problem: str, log_tail: str = "") -> None:
+        super().__init__(f"{self.kind}{name}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
+        self.name = name
+        self.problem = problem
+        self.log_tail = log_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +122,8 @@ class BrokerMissing(BrokerError):
         self.remedy = remedy
 
 
-class BrokerFailed(BrokerError):
+class BrokerFailed(BrokerError, ProcessFailed):
     """The broker did not come up, or died."""
-
-    def __init__(self, broker: str, problem: str, log_tail: str = "") -> None:
-        super().__init__(f"{broker}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
-        self.broker = broker
-        self.problem = problem
-        self.log_tail = log_tail
 
 
 class AdminError(IsthmusError):
@@ -136,16 +145,10 @@ class LoadError(IsthmusError):
     """A measurement cannot be made."""
 
 
-class LoadFailed(LoadError):
+class LoadFailed(LoadError, ProcessFailed):
     """A load process, or the agent that runs it, failed; the measurement ended with it."""
 
-    def __init__(self, writer: str, problem: str, log_tail: str = "") -> None:
-        super().__init__(
-            f"load process {writer}: {problem}" + (f"\n{log_tail}" if log_tail else "")
-        )
-        self.writer = writer
-        self.problem = problem
-        self.log_tail = log_tail
+    kind = "load process "
 
 
 class RunRefused(LoadError):
@@ -170,27 +173,21 @@ class LogError(IsthmusError):
         self.problem = problem
 
 
-class NodeFailed(IsthmusError):
+class NodeFailed(ProcessFailed):
     """A node process that we started did not come up."""
 
-    def __init__(self, node: str, problem: str, log_tail: str = "") -> None:
-        super().__init__(f"node {node}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
-        self.node = node
-        self.problem = problem
-        self.log_tail = log_tail
+    kind = "node "
 
 
 class QuotaUnavailable(IsthmusError):
     """CPU quotas cannot be had on this machine, or not by this user."""
 
 
-class ShapingFailed(IsthmusError):
+class ShapingFailed(ProcessFailed):
     """The process that shapes the links between emulated servers did not come up."""
 
     def __init__(self, problem: str, log_tail: str = "") -> None:
-        super().__init__(f"link shaping: {problem}" + (f"\n{log_tail}" if log_tail else ""))
-        self.problem = problem
-        self.log_tail = log_tail
+        super().__init__("link shaping", problem, log_tail)
 
 
 class StateError(IsthmusError):
@@ -214,14 +211,8 @@ class JavaMissing(SparkError):
         self.remedy = remedy
 
 
-class SparkFailed(SparkError):
+class SparkFailed(SparkError, ProcessFailed):
     """A session, or a process of a cluster, did not come up."""
-
-    def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
-        super().__init__(f"{what}: {problem}" + (f"\n{log_tail}" if log_tail else ""))
-        self.what = what
-        self.problem = problem
-        self.log_tail = log_tail
 
 
 class ProtocolError(IsthmusError):

@@ -212,7 +212,7 @@ def test_a_start_that_fails_shows_the_end_of_the_log() -> None:
     broker = create("mosquitto", extra=["no_such_option true"])
     with pytest.raises(BrokerFailed) as caught:
         broker.start()
-    assert caught.value.broker == "mosquitto"
+    assert caught.value.name == "mosquitto"
     assert "ended with status" in caught.value.problem
     assert "no_such_option" in caught.value.log_tail
     assert "no_such_option" in str(caught.value)

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "exchange": {"mqtt", "cooperation"},
     "sim": CORE,
     "processes": set(),
-    "brokers": {"processes"},
+    "brokers": {"mqtt", "processes"},
     "config": {"brokers", "cooperation"},
     "node": {*CORE, "config", "brokers", "processes"},
     "fabric": {"brokers", "config", "node", "processes"},

@@ -6,20 +6,16 @@ what the fields themselves already report.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from isthmus.bench.scenario import Latency, Overview
 from isthmus.config.addresses import Address
-from isthmus.config.mistakes import Loc
+from isthmus.config.mistakes import Mistakes, Table, known_names, raw_table, raw_tables, same_ids
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.topics import check_topic_name
 
 __all__ = ["scenario_contradictions", "too_short"]
-
-Table = Mapping[str, Any]
-Mistakes = Iterator[tuple[Loc, str]]
 
 DEFAULT_DURATION_S = Overview.model_fields["duration_s"].default
 DEFAULT_TRIM_S = Overview.model_fields["trim_s"].default
@@ -28,16 +24,16 @@ DEFAULT_LATENCY_TOPIC = Latency.model_fields["topic"].default
 
 def scenario_contradictions(data: Table) -> Mistakes:
     """Everything that two keys of a scenario say against each other."""
-    overview = _table(data, "scenario")
+    overview = raw_table(data, "scenario")
     duration = overview.get("duration_s", DEFAULT_DURATION_S)
     trim = overview.get("trim_s", DEFAULT_TRIM_S)
     if _are_numbers(duration, trim) and (problem := too_short(duration, trim)):
         yield ("scenario", "trim_s" if "trim_s" in overview else "duration_s"), problem
-    load = _table(data, "load")
+    load = raw_table(data, "load")
     if ("interval_ms" in load) == ("rate" in load):
         problem = "both say how often" if "rate" in load else "is required, or rate"
         yield ("load", "interval_ms"), f"{problem}; give one of them, like interval_ms = 10.0"
-    servers, places = _tables(data, "server"), _tables(data, "place")
+    servers, places = raw_tables(data, "server"), raw_tables(data, "place")
     yield from _servers(servers)
     if data.get("algorithm") == "none" and any(server.get("peers") for _, server in servers):
         yield (
@@ -47,7 +43,7 @@ def scenario_contradictions(data: Table) -> Mistakes:
         )
     ids = _ids(servers)
     yield from _places(places, ids)
-    latency = _table(data, "latency")
+    latency = raw_table(data, "latency")
     yield from _latency(latency, ids, {place.get("topic") for _, place in _of_text(places)})
     if not any(place.get("publishers") for _, place in places) and not latency:
         yield ("place",), "nobody publishes; give a [[place]] publishers = 10"
@@ -65,17 +61,11 @@ def too_short(duration_s: float, trim_s: float) -> str:
 
 
 def _servers(servers: list[tuple[int, Table]]) -> Mistakes:
-    first: dict[str, int] = {}
-    for index, server in servers:
-        identity = server.get("id")
-        if isinstance(identity, str):
-            if identity in first:
-                yield (
-                    ("server", index, "id"),
-                    f'"{identity}" is already the id of server[{first[identity]}]; ids are unique',
-                )
-            first.setdefault(identity, index)
-    by_id = {identity: dict(servers)[index] for identity, index in first.items()}
+    yield from same_ids("server", servers)
+    by_id: dict[str, Table] = {}
+    for _, server in servers:
+        if _is_named(server):
+            by_id.setdefault(server["id"], server)
     for index, server in servers:
         for problem in _wrong_peers(server, by_id):
             yield ("server", index, "peers"), problem
@@ -184,7 +174,7 @@ def _parts(servers: list[tuple[int, Table]]) -> dict[str, str]:
     started = {
         server["id"]: server
         for _, server in servers
-        if isinstance(server.get("id"), str) and "address" not in server
+        if _is_named(server) and "address" not in server
     }
     part = {identity: identity for identity in started}
     for identity, server in started.items():
@@ -204,10 +194,7 @@ def _not_joined(source: str, node: str, topic: object) -> str:
 
 
 def _no_server(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    meant = f" (did you mean {near[0]!r}?)" if near else ""
-    listed = ", ".join(dict.fromkeys(known)) or "none"
-    return f'there is no [[server]] "{name}"{meant}; there are {listed}'
+    return f'there is no [[server]] "{name}"{known_names(name, known)}'
 
 
 def _wrong_topic(topic: object) -> str:
@@ -233,19 +220,12 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
-def _table(data: Table, key: str) -> Table:
-    value = data.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _tables(data: Table, key: str) -> list[tuple[int, Table]]:
-    value = data.get(key)
-    found = enumerate(value if isinstance(value, list) else ())
-    return [(index, table) for index, table in found if isinstance(table, Mapping)]
-
-
 def _ids(servers: list[tuple[int, Table]]) -> list[str]:
-    return [server["id"] for _, server in servers if isinstance(server.get("id"), str)]
+    return [server["id"] for _, server in servers if _is_named(server)]
+
+
+def _is_named(server: Table) -> bool:
+    return isinstance(server.get("id"), str)
 
 
 def _of_text(places: list[tuple[int, Table]]) -> list[tuple[int, Table]]:

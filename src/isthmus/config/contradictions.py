@@ -7,24 +7,26 @@ what the fields themselves already report.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.fields import is_loopback
 from isthmus.config.files import PROTECT, Limits, Listen
-from isthmus.config.mistakes import Loc, dotted, unknown_key
+from isthmus.config.mistakes import (
+    Loc,
+    Mistakes,
+    Table,
+    dotted,
+    known_names,
+    raw_table,
+    raw_tables,
+    same_ids,
+    unknown_key,
+)
 
 __all__ = ["fabric_contradictions", "node_contradictions"]
 
 BELIEVED = "whoever answers there, or is in between, would be believed"
-
-
-def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        value = data.get(key)
-        data = value if isinstance(value, Mapping) else {}
-    return data
 
 
 def _parsed(value: object) -> Address | None:
@@ -34,7 +36,7 @@ def _parsed(value: object) -> Address | None:
         return None  # already reported by the field itself
 
 
-def _same_address(places: list[tuple[Loc, object]]) -> Iterator[tuple[Loc, str]]:
+def _same_address(places: list[tuple[Loc, object]]) -> Mistakes:
     seen: dict[Address, Loc] = {}
     for loc, value in places:
         address = _parsed(value)
@@ -46,8 +48,8 @@ def _same_address(places: list[tuple[Loc, object]]) -> Iterator[tuple[Loc, str]]
         seen.setdefault(address, loc)
 
 
-def _pending_too_small(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    limits = _table(data, "limits")
+def _pending_too_small(data: Table) -> Mistakes:
+    limits = raw_table(data, "limits")
     packet = limits.get("packet_bytes", Limits().packet_bytes)
     of_all = limits.get("pending_bytes", Limits().pending_bytes)
     of_address = limits.get("pending_bytes_per_address", packet)  # if not set, it is enough
@@ -60,22 +62,20 @@ def _pending_too_small(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
             )
 
 
-def _half_pair(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
+def _half_pair(section: Table, loc: Loc) -> Mistakes:
     for one, other in (("cert", "key"), ("key", "cert")):
         if one in section and other not in section:
             yield (*loc, other), f"is required because {dotted((*loc, one))} is set"
 
 
-def _not_both(
-    section: Mapping[str, Any], loc: Loc, one: str, other: str
-) -> Iterator[tuple[Loc, str]]:
+def _not_both(section: Table, loc: Loc, one: str, other: str) -> Mistakes:
     if one in section and other in section:
         yield (*loc, other), f"says what {dotted((*loc, one))} says already; remove one of the two"
 
 
-def node_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+def node_contradictions(data: Table) -> Mistakes:
     """Everything that two keys of a node's file say against each other."""
-    listen, tls = _table(data, "listen"), _table(data, "tls")
+    listen, tls = raw_table(data, "listen"), raw_table(data, "tls")
     secure = [f"listen.{name}" for name in ("mqtts", "wss") if name in listen]
     if secure and "cert" not in tls and "key" not in tls:
         verb = "is" if len(secure) == 1 else "are"
@@ -102,9 +102,9 @@ def node_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     yield from _pending_too_small(data)
 
 
-def _broker_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    broker = _table(data, "broker")
-    broker_tls = _table(broker, "tls")
+def _broker_contradictions(data: Table) -> Mistakes:
+    broker = raw_table(data, "broker")
+    broker_tls = raw_table(broker, "tls")
     yield from _half_pair(broker_tls, ("broker", "tls"))
     yield from _login_contradictions(broker, ("broker",))
     try:
@@ -121,7 +121,7 @@ def _broker_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]
             ("broker", "username"),
             f'has no effect with url = "{url}": the embedded broker asks nobody; remove it',
         )
-    for name, value in {"mqtt": Listen().mqtt, **_table(data, "listen")}.items():
+    for name, value in {"mqtt": Listen().mqtt, **raw_table(data, "listen")}.items():
         if url.scheme != "embedded" and _parsed(value) == Address(url.host, url.port):
             yield (
                 ("broker", "url"),
@@ -130,7 +130,7 @@ def _broker_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]
             )
 
 
-def _login_contradictions(section: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
+def _login_contradictions(section: Table, loc: Loc) -> Mistakes:
     yield from _not_both(section, loc, "password", "password_file")
     for name in ("password", "password_file"):
         if name in section and "username" not in section:
@@ -139,12 +139,10 @@ def _login_contradictions(section: Mapping[str, Any], loc: Loc) -> Iterator[tupl
             return
 
 
-def _link_contradictions(
-    data: Mapping[str, Any], listeners: list[tuple[Loc, object]]
-) -> Iterator[tuple[Loc, str]]:
+def _link_contradictions(data: Table, listeners: list[tuple[Loc, object]]) -> Mistakes:
     """``[link]`` and ``[cooperation]``, which nodes' and fabrics' files have alike."""
-    link = _table(data, "link")
-    tls = _table(link, "tls")
+    link = raw_table(data, "link")
+    tls = raw_table(link, "tls")
     yield from _not_both(link, ("link",), "secret", "secret_file")
     files = [name for name in ("cert", "key", "ca") if name in tls]
     for name in ("cert", "key", "ca"):
@@ -162,27 +160,27 @@ def _link_contradictions(
                     loc,
                     _unprotected(address, "whoever reaches it could link to this node or listen"),
                 )
-    cooperation = _table(data, "cooperation")
+    cooperation = raw_table(data, "cooperation")
     if "algorithm" not in cooperation:
         for name in difflib.get_close_matches("algorithm", cooperation, 1):
             yield ("cooperation", name), unknown_key(name, ["algorithm"])
 
 
-def _is_protected(data: Mapping[str, Any]) -> bool:
+def _is_protected(data: Table) -> bool:
     """Whether nobody between two machines can read or change what nodes say to each other."""
-    link = _table(data, "link")
+    link = raw_table(data, "link")
     has_secret = bool({"secret", "secret_file"} & link.keys())
-    return bool(_table(link, "tls")) or (has_secret and link.get("private_network") is True)
+    return bool(raw_table(link, "tls")) or (has_secret and link.get("private_network") is True)
 
 
 def _unprotected(address: Address, danger: str) -> str:
     return f"{address} is not on this machine alone, and {danger}; {PROTECT}"
 
 
-def _peer_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+def _peer_contradictions(data: Table) -> Mistakes:
     own = {
         name: _parsed(value)
-        for name, value in {"mqtt": Listen().mqtt, **_table(data, "listen")}.items()
+        for name, value in {"mqtt": Listen().mqtt, **raw_table(data, "listen")}.items()
     }
     broker = _broker_address(data)
     first: dict[Address, int] = {}
@@ -207,10 +205,8 @@ def _peer_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), bool(first))
 
 
-def _alone_with_peers(
-    data: Mapping[str, Any], loc: Loc, has_peers: bool
-) -> Iterator[tuple[Loc, str]]:
-    if has_peers and _table(data, "cooperation").get("algorithm") == "none":
+def _alone_with_peers(data: Table, loc: Loc, has_peers: bool) -> Mistakes:
+    if has_peers and raw_table(data, "cooperation").get("algorithm") == "none":
         yield (
             loc,
             '"none" passes no message to a peer, but there are peers; write "sf" (messages go '
@@ -218,32 +214,26 @@ def _alone_with_peers(
         )
 
 
-def _peer_addresses(data: Mapping[str, Any]) -> Iterator[tuple[int, Address]]:
-    tables = data.get("peer")
-    for index, table in enumerate(tables if isinstance(tables, list) else []):
-        if isinstance(table, Mapping) and (address := _parsed(table.get("address"))) is not None:
+def _peer_addresses(data: Table) -> Iterator[tuple[int, Address]]:
+    for index, table in raw_tables(data, "peer"):
+        if (address := _parsed(table.get("address"))) is not None:
             yield index, address
 
 
-def _broker_address(data: Mapping[str, Any]) -> Address | None:
+def _broker_address(data: Table) -> Address | None:
     try:
-        url = BrokerUrl.parse(str(_table(data, "broker").get("url")))
+        url = BrokerUrl.parse(str(raw_table(data, "broker").get("url")))
     except ValueError:
         return None
     return Address(url.host, url.port)
 
 
-def fabric_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+def fabric_contradictions(data: Table) -> Mistakes:
     """Everything that two keys of a fabric's file say against each other."""
-    tables = data.get("node")
-    if tables == []:
+    if data.get("node") == []:
         yield ("node",), "a fabric has at least one node; begin each with [[node]]"
-    nodes = [
-        (index, table)
-        for index, table in enumerate(tables if isinstance(tables, list) else [])
-        if isinstance(table, Mapping)
-    ]
-    yield from _same_ids(nodes)
+    nodes = raw_tables(data, "node")
+    yield from same_ids("node", nodes)
     for index, table in nodes:
         yield from _fabric_login(index, table)
     places: list[tuple[Loc, object]] = [
@@ -261,20 +251,7 @@ def fabric_contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     yield from _pending_too_small(data)
 
 
-def _same_ids(nodes: list[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[Loc, str]]:
-    first: dict[str, int] = {}
-    for index, table in nodes:
-        identity = table.get("id")
-        if isinstance(identity, str):
-            if identity in first:
-                yield (
-                    ("node", index, "id"),
-                    f'"{identity}" is already the id of node[{first[identity]}]; ids are unique',
-                )
-            first.setdefault(identity, index)
-
-
-def _fabric_login(index: int, table: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+def _fabric_login(index: int, table: Table) -> Mistakes:
     loc: Loc = ("node", index)
     yield from _login_contradictions(table, loc)
     kind = table.get("broker", "auto")
@@ -286,9 +263,7 @@ def _fabric_login(index: int, table: Mapping[str, Any]) -> Iterator[tuple[Loc, s
         )
 
 
-def _fabric_peers(
-    nodes: list[tuple[int, Mapping[str, Any]]], protected: bool
-) -> Iterator[tuple[Loc, str]]:
+def _fabric_peers(nodes: list[tuple[int, Table]], protected: bool) -> Mistakes:
     ids = [table["id"] for _, table in nodes if isinstance(table.get("id"), str)]
     for index, table in nodes:
         peers = table.get("peers")
@@ -299,7 +274,7 @@ def _fabric_peers(
 
 
 def _wrong_peers(
-    peers: list[str], ids: Iterable[str], table: Mapping[str, Any], protected: bool
+    peers: list[str], ids: Iterable[str], table: Table, protected: bool
 ) -> Iterator[str]:
     seen: set[str] = set()
     for peer in peers:
@@ -311,16 +286,14 @@ def _wrong_peers(
         elif peer == table.get("id"):
             yield f'"{peer}" is this node itself; name another one'
         elif peer not in ids:
-            near = difflib.get_close_matches(peer, ids, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            listed = ", ".join(sorted(set(ids) - {table.get("id")})) or "none but this one"
+            others = known_names(peer, sorted({*ids} - {table.get("id")}), "none but this one")
             yield (
-                f'"{peer}" is not a node of this file{meant}; there are {listed}; '
+                f'"{peer}" is not a node of this file{others}; '
                 'or write the address of a node elsewhere, "host:port"'
             )
 
 
-def _wrong_peer_address(peer: str, table: Mapping[str, Any], protected: bool) -> Iterator[str]:
+def _wrong_peer_address(peer: str, table: Table, protected: bool) -> Iterator[str]:
     try:
         address = Address.parse(peer)
     except ValueError as error:

@@ -6,16 +6,30 @@ file: what was wrong and what would be right.  A secret that is wrong is never r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["Loc", "describe", "dotted", "key_of", "unknown_key"]
+__all__ = [
+    "Loc",
+    "Mistakes",
+    "Table",
+    "describe",
+    "dotted",
+    "key_of",
+    "known_names",
+    "raw_table",
+    "raw_tables",
+    "same_ids",
+    "unknown_key",
+]
 
 Loc = tuple[str | int, ...]
+Table = Mapping[str, Any]
+Mistakes = Iterator[tuple[Loc, str]]
 
 RENAMED = {"sessions": "lanes"}
 """Keys of earlier versions, and what they are called now."""
@@ -107,6 +121,43 @@ def unknown_key(name: str, known: list[str]) -> str:
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
     return f"unknown key; known here: {', '.join(known)}" if known else "unknown key"
+
+
+def known_names(name: str, known: list[str], nobody: str = "none") -> str:
+    """Which one was probably meant, and which there are."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{meant}; there are {', '.join(dict.fromkeys(known)) or nobody}"
+
+
+# ---- tables as they were read, of which nothing is known yet ----
+
+
+def raw_table(data: Table, *keys: str) -> Table:
+    for key in keys:
+        value = data.get(key)
+        data = value if isinstance(value, Mapping) else {}
+    return data
+
+
+def raw_tables(data: Table, key: str) -> list[tuple[int, Table]]:
+    """The tables ``[[key]]``, with their places in the file."""
+    value = data.get(key)
+    found = enumerate(value if isinstance(value, list) else ())
+    return [(index, table) for index, table in found if isinstance(table, Mapping)]
+
+
+def same_ids(key: str, tables: list[tuple[int, Table]]) -> Mistakes:
+    first: dict[str, int] = {}
+    for index, table in tables:
+        name = table.get("id")
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield (
+                (key, index, "id"),
+                f'"{name}" is already the id of {key}[{first[name]}]; ids are unique',
+            )
 
 
 def _toml(value: object) -> str:

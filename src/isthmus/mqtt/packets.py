@@ -86,39 +86,36 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class PubAck:
+class Acknowledgment:
+    """What the four packets that follow a PUBLISH have alike."""
+
+    packet_id: int
+    reason_code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+class PubAck(Acknowledgment):
     """The answer to a PUBLISH at QoS 1."""
 
-    packet_id: int
-    reason_code: ReasonCode = ReasonCode.SUCCESS
-    properties: Properties = NO_PROPERTIES
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PubRec:
+class PubRec(Acknowledgment):
     """The first answer to a PUBLISH at QoS 2."""
 
-    packet_id: int
-    reason_code: ReasonCode = ReasonCode.SUCCESS
-    properties: Properties = NO_PROPERTIES
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PubRel:
+class PubRel(Acknowledgment):
     """The publisher's answer to PUBREC."""
 
-    packet_id: int
-    reason_code: ReasonCode = ReasonCode.SUCCESS
-    properties: Properties = NO_PROPERTIES
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PubComp:
+class PubComp(Acknowledgment):
     """The answer to PUBREL, and the end of a QoS 2 delivery."""
 
-    packet_id: int
-    reason_code: ReasonCode = ReasonCode.SUCCESS
-    properties: Properties = NO_PROPERTIES
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +19,7 @@ from isthmus.brokers.__main__ import main
 from isthmus.brokers.artifacts import Artifact, MavenJars, cache_folder
 from isthmus.brokers.base import Broker
 from isthmus.brokers.mosquitto import Mosquitto, TlsListener
-from isthmus.brokers.probe import _connect_packet
+from isthmus.brokers.probe import connect_answer
 from isthmus.errors import BrokerFailed, BrokerMissing
 from isthmus.processes import children as processes
 
@@ -255,19 +259,24 @@ def test_ejabberd_never_connects_without_a_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "expected"),
+    ("level", "login", "expected"),
     [
-        (4, "10 0d 0004 4d515454 04 02 001e 0001 78"),
-        (5, "10 0e 0004 4d515454 05 02 001e 00 0001 78"),
+        (4, {}, "10 1f 0004 4d515454 04 02 001e 0013"),
+        (5, {}, "10 20 0004 4d515454 05 02 001e 00 0013"),
+        (4, {"username": "u", "password": "pw"}, "10 26 0004 4d515454 04 c2 001e 0013"),
     ],
 )
-def test_the_probe_is_a_valid_connect(level: int, expected: str) -> None:
-    assert _connect_packet(level, "x", None, None) == bytes.fromhex(expected)
-
-
-def test_the_probe_carries_credentials() -> None:
-    packet = _connect_packet(4, "x", "u", "pw")
-    assert packet == bytes.fromhex("10 14 0004 4d515454 04 c2 001e 0001 78 0001 75 0002 7077")
+def test_the_probe_is_a_valid_connect(level: int, login: dict[str, Any], expected: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        port = server.getsockname()[1]
+        probe = partial(connect_answer, "127.0.0.1", port, level=level, **login)
+        answer = pool.submit(probe)
+        with server.accept()[0] as probed:
+            packet = probed.recv(100)
+            probed.sendall(b"\x20\x03\0\x85\0" if level == 5 else b"\x20\x02\0\x05")
+        assert answer.result(10) == (0x85 if level == 5 else 5)
+    assert packet.startswith(bytes.fromhex(expected) + b"isthmus")
+    assert packet.endswith(b"\0\1u\0\2pw") == bool(login)
 
 
 def test_a_broker_that_does_not_run_has_no_pid() -> None:

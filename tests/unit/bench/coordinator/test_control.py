@@ -84,7 +84,7 @@ def test_what_is_no_message_is_refused_by_name(pipes: Pipes, sent: bytes, said: 
     os.write(pipes.write, sent)
     with pytest.raises(LoadFailed) as failed:
         drained(pipes.channel)
-    assert failed.value.writer == "w7"
+    assert failed.value.name == "w7"
     assert said in str(failed.value)
 
 
