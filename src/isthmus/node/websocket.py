@@ -165,6 +165,9 @@ class WebSocketServerSide(asyncio.Protocol):
             if isinstance(event, Request):
                 self._shake_hands(event)
             elif isinstance(event, Frame):
+                if event.opcode is Opcode.TEXT:
+                    self._protocol.fail(CLOSE_NOT_BINARY, "MQTT needs binary frames")
+                    break  # what came behind it in the same piece is read already
                 self._frame_received(event)
         self._flush()
         if self._protocol.close_expected():
@@ -187,9 +190,7 @@ class WebSocketServerSide(asyncio.Protocol):
         self._session.connection_made(self)
 
     def _frame_received(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.TEXT:
-            self._protocol.fail(CLOSE_NOT_BINARY, "MQTT needs binary frames")
-        elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
+        if frame.opcode in (Opcode.BINARY, Opcode.CONT):
             session = self._session
             if session is not None and frame.data and session.status is SessionStatus.ESTABLISHED:
                 session.data_received(bytes(frame.data))
