@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-__all__ = ["Dial", "MemoryTransport", "VirtualLoop", "run_virtually", "turns"]
+__all__ = ["Dial", "MemoryTransport", "Protocols", "VirtualLoop", "run_virtually", "turns"]
 
 T = TypeVar("T")
 Protocols = Callable[[], asyncio.BaseProtocol]

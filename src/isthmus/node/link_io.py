@@ -203,5 +203,5 @@ async def dial(
         probe_when_idle(transport.get_extra_info("socket"))
     except TimeoutError:
         failed(f"no answer within {DIAL_TIMEOUT_S:g} s")
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: no host can have that name
         failed(str(error) or type(error).__name__)

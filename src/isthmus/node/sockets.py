@@ -22,11 +22,11 @@ def probe_when_idle(sock: object) -> None:
 
     Connections that a listening socket accepts have its options.
     """
-    fileno = getattr(sock, "fileno", None)
-    if fileno is None:
-        return
+    fileno = getattr(sock, "fileno", lambda: -1)()
+    if fileno < 0:
+        return  # it is closed already, or there never was one
     # The event loop's own socket object does not let options be set.
-    view = socket.socket(fileno=fileno())
+    view = socket.socket(fileno=fileno)
     try:
         keep_alive(view, idle_s=60, interval_s=15, probes=4)
     finally:

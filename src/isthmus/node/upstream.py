@@ -109,9 +109,9 @@ class Upstream:
         except TimeoutError:
             self._found(f"no answer within {self._timeout_s:g} s")
             raise OSError(self.problem) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: no host can have that name
             self._found(str(error) or type(error).__name__)
-            raise
+            raise OSError(self.problem) from error
         self._found("")
 
     def _found(self, problem: str) -> None:

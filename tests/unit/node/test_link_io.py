@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.turns import Turns
-from isthmus.node.link_io import LEAST_PIECE_BYTES, PIECE_BYTES, LinkChannel
+from isthmus.node.link_io import LEAST_PIECE_BYTES, PIECE_BYTES, LinkChannel, dial
 from support.hosts import HandHost
+from support.virtual_loop import Protocols, VirtualLoop, run_virtually
 
 
 class Wire:
@@ -151,3 +153,37 @@ def test_the_exchange_may_hold_reading_for_longer(
     assert not cast(Wire, channel.wire).reading
     channel.release_reading()
     assert cast(Wire, channel.wire).reading
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ConnectionRefusedError("refused"), "refused"),
+        (OSError(), "OSError"),
+        (UnicodeError("label empty or too long"), "label empty or too long"),
+        (None, "no answer within 5 s"),
+    ],
+)
+def test_whoever_cannot_be_dialed_is_told_of_once(
+    listener: Listener, fault: Exception | None, told: str
+) -> None:
+    failures: list[str] = []
+
+    async def refuse(_make: Protocols, _wanted: dict[str, Any]) -> None:
+        if fault is not None:
+            raise fault
+        await asyncio.Event().wait()
+
+    async def main(loop: VirtualLoop) -> None:
+        loop.dial = refuse
+        await dial(
+            cast(Links, listener),
+            Turns(HandHost()),
+            "a..b:7",
+            None,
+            opened=lambda _: pytest.fail("it was not opened"),
+            failed=failures.append,
+        )
+
+    run_virtually(main)
+    assert failures == [told]
