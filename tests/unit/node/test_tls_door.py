@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.exchange.client.entrance import Entrance, Guest
+from isthmus.exchange.client.entrance import Entrance, Newcomer
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import Relay
-from isthmus.node.tls_door import TlsDoor
+from isthmus.node.tls_door import ClientTlsDoor
 from support.virtual_loop import MemoryTransport, Protocols, VirtualLoop, run_virtually, turns
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -27,7 +27,7 @@ class House:
         self.entrance = Entrance()
         self.has_room = True
 
-    def knocked(self, guest: Guest) -> bool:
+    def knocked(self, guest: Newcomer) -> bool:
         if self.has_room:
             self.entrance.enter(guest, 0.0, handshake=True)
         return self.has_room
@@ -53,7 +53,7 @@ class Desk:
         self.wanted: dict[str, Any] = {}
         self.secure = MemoryTransport(loop)
         self.client = Client()
-        self.door = TlsDoor(cast(Relay, self.house), CONTEXT, lambda: self.client)
+        self.door = ClientTlsDoor(cast(Relay, self.house), CONTEXT, lambda: self.client)
         self.sock, self.other = socket.socketpair()
         self.plain = MemoryTransport(loop, sock=self.sock)
 

@@ -16,7 +16,7 @@ from isthmus.exchange.topology.messages import (
     LEAP,
     MAX_COUNTER,
     Announcement,
-    Hello,
+    GuardHello,
     LinkEntry,
     NodeKey,
 )
@@ -32,7 +32,7 @@ def says(node: NodeKey, *links: LinkEntry, sequence: int = 1) -> Announcement:
 def link() -> GuardedLink:
     """Node A's end of its link with B, of which B has announced that it is closed."""
     made = GuardedLink("b", 3)
-    made.greet(Hello("b1", 5))
+    made.greet(GuardHello("b1", 5))
     hears(made, 0)
     return made
 
@@ -48,26 +48,26 @@ def test_nothing_is_known_of_the_neighbor_before_its_hello() -> None:
     link = GuardedLink("b", 3)
     assert link.entry is None
     assert not link.may_open
-    assert not link.greet(Hello("b1", 5))
-    assert link.peer == B
+    assert not link.greet(GuardHello("b1", 5))
+    assert link.far_end == B
     assert link.entry == LinkEntry(B, 5, 0)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(3, 5), (5, 3)])
 def test_the_birth_is_the_later_epoch_of_the_two(ours: int, theirs: int) -> None:
     link = GuardedLink("b", ours)
-    link.greet(Hello("b1", theirs))
+    link.greet(GuardHello("b1", theirs))
     assert link.birth == 5
 
 
-@pytest.mark.parametrize("hello", [Hello("b1", 6), Hello("b2", 5)])
+@pytest.mark.parametrize("hello", [GuardHello("b1", 6), GuardHello("b2", 5)])
 def test_a_hello_of_another_epoch_or_life_is_to_be_answered(
-    link: GuardedLink, hello: Hello
+    link: GuardedLink, hello: GuardHello
 ) -> None:
     link.told[C] = 7
     assert link.greet(hello)
     assert link.told == {}
-    assert link.peer == NodeKey("b", hello.incarnation)
+    assert link.far_end == NodeKey("b", hello.incarnation)
 
 
 def test_the_same_hello_again_is_not_answered_and_what_was_told_stays_told(
@@ -75,7 +75,7 @@ def test_the_same_hello_again_is_not_answered_and_what_was_told_stays_told(
 ) -> None:
     """Else two guards would greet each other for ever."""
     link.told[C] = 7
-    assert not link.greet(Hello("b1", 5))
+    assert not link.greet(GuardHello("b1", 5))
     assert link.told == {C: 7}
 
 
@@ -83,7 +83,7 @@ def test_after_a_hello_nothing_is_believed_that_came_before_it(link: GuardedLink
     link.vouch(says(C, LinkEntry(B, 1, 1)))
     link.open()
     link.fresh = False
-    link.greet(Hello("b1", 6))
+    link.greet(GuardHello("b1", 6))
     assert link.heard == {}
     assert link.entries == 0
     assert link.opening == 0
@@ -114,11 +114,11 @@ def test_the_neighbors_opening_is_the_one_of_this_link_in_this_life_and_birth(
 ) -> None:
     others = [LinkEntry(C, 5, 2), LinkEntry(NodeKey("a", "a0"), 5, 3), LinkEntry(A, 4, 4)]
     link.hear(says(B, *others), A)
-    assert link.peer_opening is None
+    assert link.far_opening is None
     link.hear(says(B, *others, LinkEntry(A, 5, 9)), A)
-    assert link.peer_opening == 9
+    assert link.far_opening == 9
     link.hear(says(B, *others), A)
-    assert link.peer_opening is None
+    assert link.far_opening is None
 
 
 def test_an_opening_that_leaps_is_refused(link: GuardedLink) -> None:
@@ -153,7 +153,7 @@ def test_rule_1_else_it_is_a_number_that_was_never_used(link: GuardedLink, their
 def test_rule_1_numbers_go_on_counting_over_a_hello(link: GuardedLink) -> None:
     hears(link, 4)
     link.open()
-    link.greet(Hello("b1", 9))
+    link.greet(GuardHello("b1", 9))
     hears(link, 0)
     link.open()
     assert link.opening == 5
@@ -267,7 +267,7 @@ def test_a_link_that_was_closed_and_opened_at_both_ends_meanwhile_was_interrupte
 
 def test_two_closed_ends_do_not_agree(link: GuardedLink) -> None:
     hears(link, 0)
-    assert link.opening == link.peer_opening == 0
+    assert link.opening == link.far_opening == 0
     assert not link.joined()
 
 
@@ -280,7 +280,7 @@ class End:
     def __init__(self, here: NodeKey, there: NodeKey) -> None:
         self.here = here
         self.link = GuardedLink(there.node_id, 1)
-        self.link.greet(Hello(there.incarnation, 1))
+        self.link.greet(GuardHello(there.incarnation, 1))
         self.in_forest = True
         self.sent: deque[Announcement] = deque([self.announcement()])
         self.active_as: list[int] = []
