@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from isthmus.bench.coordinator.control import Message
+from isthmus.bench.coordinator.control import ControlMessage
 from isthmus.bench.coordinator.crew import Crew
 from isthmus.bench.coordinator.workers import LocalWorker
-from isthmus.bench.load.plan import Client, Role
+from isthmus.bench.load.plan import ClientRole, LoadClient
 from isthmus.errors import LoadError
 from isthmus.processes.children import Launch, end, launch
 
@@ -80,11 +80,11 @@ class Tool:
         """Until they answer, which is when they have started."""
         self._crew.clocks()
 
-    def connect(self, port: int, role: Role, count: int) -> None:
+    def connect(self, port: int, role: ClientRole, count: int) -> None:
         """Connect that many clients, dealt out to the processes."""
         writers = self.writers
         clients = [
-            Client(
+            LoadClient(
                 number,
                 f"t-{role[:3]}-{number}",
                 "t",
@@ -133,7 +133,7 @@ class Tool:
         while sending:
             sending -= {w.writer for w, said in self._crew.listen(ANSWER_S) if not said["sending"]}
 
-    def finish(self) -> list[Message]:
+    def finish(self) -> list[ControlMessage]:
         """Until all files are written; what each process says of the run."""
         return list(self._crew.ask(lambda _: {"do": "finish"}, "measured", ANSWER_S).values())
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.headroom import Headroom
-from isthmus.bench.load.sending import Schedule
+from isthmus.bench.load.sending import SendSchedule
 
 __all__ = ["Latency", "OpenLoop", "measure_latency"]
 
@@ -42,7 +42,7 @@ class Latency:
 def measure_latency(load: Load, plan: OpenLoop) -> Latency:
     """Run `plan` with every publisher in turn."""
     start_ns = now_ns() + LEAD_NS
-    schedule = Schedule(
+    schedule = SendSchedule(
         load.publishers,
         start_ns=start_ns,
         duration_ns=round((plan.warmup_s + plan.measure_s) * 1e9),

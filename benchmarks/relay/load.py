@@ -29,7 +29,7 @@ from isthmus.bench.load.connecting import connect_clients
 from isthmus.bench.load.expected import fan_out
 from isthmus.bench.load.frames import template
 from isthmus.bench.load.payload import run_tag
-from isthmus.bench.load.plan import Client, Plan, Role, plan_clients
+from isthmus.bench.load.plan import ClientRole, LoadClient, Plan, plan_clients
 from isthmus.bench.load.population import Population
 from isthmus.bench.load.sending import SentLog
 from isthmus.bench.scenario import load_scenario
@@ -168,9 +168,9 @@ class Load:
 
 def connect(port: int, count: int, topics: Sequence[str] = ()) -> list[socket.socket]:
     """Sockets of so many clients at `port`; with `topics`, each is subscribed to one."""
-    role: Role = "subscriber" if topics else "publisher"
+    role: ClientRole = "subscriber" if topics else "publisher"
     clients = [
-        Client(number, f"c{number}", "t", role, number if topics else 0, HERE, "w0")
+        LoadClient(number, f"c{number}", "t", role, number if topics else 0, HERE, "w0")
         for number in range(count)
     ]
     found = connect_clients(clients, topics, {HERE: loopback(port)}, QOS, CONNECT_S)

@@ -22,9 +22,9 @@ from conftest import BrokerFactory
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.watch import tcp_info
 from isthmus.bench.watch import watch as watch_module
-from isthmus.bench.watch.bottleneck import Verdict, judge
+from isthmus.bench.watch.bottleneck import Bottleneck, judge
 from isthmus.bench.watch.evidence import Counts, gather
-from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.bench.watch.watch import Watch, Watched, WatchedConnection, WatchedTables
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 from isthmus.fabric.admin_client import fetch_peers
@@ -101,7 +101,7 @@ class Run:
         self.before = tcp_info.read(self.publisher.socket)
         self.started_ns = now_ns()
         self.watch.start(
-            connections=[Connection("t-sub-1", "n1", "subscriber", self.local, server)]
+            connections=[WatchedConnection("t-sub-1", "n1", "subscriber", self.local, server)]
         )
 
     def publish_until(self, condition: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ class Run:
     def our_end(self) -> tcp_info.TcpInfo:
         return tcp_info.read(self.publisher.socket).since(self.before)
 
-    def judged(self, received: int) -> tuple[WatchedTables, Verdict]:
+    def judged(self, received: int) -> tuple[WatchedTables, Bottleneck]:
         ended_ns = now_ns()
         tables = self.watch.stop()
         entry: dict[str, Any] = {"peer": "t-pub-0", "node": "n1", **asdict(self.our_end())}

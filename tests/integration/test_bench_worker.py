@@ -21,9 +21,9 @@ import pytest
 from benchmarks.load.rounds import Plan, measure_flood, measure_sending
 
 from conftest import BrokerFactory
-from isthmus.bench.coordinator.control import LineChannel, Message
+from isthmus.bench.coordinator.control import ControlMessage, LineChannel
 from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
-from isthmus.bench.load.plan import Client
+from isthmus.bench.load.plan import LoadClient
 from isthmus.brokers.base import Broker
 from isthmus.mqtt.packets import Publish
 from isthmus.pipeline.log.schema import TABLES, Table, file_path
@@ -57,15 +57,15 @@ class Load:
     def say(self, do: str, **rest: Any) -> None:
         self.channel.send({"do": do, **rest}, ANSWER_S)
 
-    def hear(self, *expected: str) -> Message:
+    def hear(self, *expected: str) -> ControlMessage:
         answer = self.channel.receive(ANSWER_S)
         assert answer["writer"] == "w0"
         assert answer["is"] in expected, answer
         return answer
 
     def connect(
-        self, clients: list[Client], port: int, *, expected: str = "connected", **changed: Any
-    ) -> Message:
+        self, clients: list[LoadClient], port: int, *, expected: str = "connected", **changed: Any
+    ) -> ControlMessage:
         target = {"host": "127.0.0.1", "port": port, "username": None, "password": None}
         order: dict[str, Any] = {
             "clients": [asdict(client) for client in clients],
@@ -88,7 +88,7 @@ class Load:
             interval_ns={"t": interval_ns, "l": 100 * MS},
         )
 
-    def progress(self, until: Callable[[Message], bool]) -> Message:
+    def progress(self, until: Callable[[ControlMessage], bool]) -> ControlMessage:
         deadline = time.monotonic() + ANSWER_S
         while time.monotonic() < deadline:
             report = self.hear("progress")
@@ -96,7 +96,7 @@ class Load:
                 return report
         raise AssertionError(f"it did not come to that: {report}")
 
-    def finish(self) -> Message:
+    def finish(self) -> ControlMessage:
         self.say("finish")
         while (answer := self.hear("progress", "measured"))["is"] == "progress":
             pass
@@ -131,14 +131,14 @@ def broker(broker_factory: BrokerFactory) -> Broker:
     return broker_factory("mosquitto", extra=["max_queued_messages 0"])
 
 
-def population(publishers: int, subscribers: int, *, latency: bool = True) -> list[Client]:
+def population(publishers: int, subscribers: int, *, latency: bool = True) -> list[LoadClient]:
     """t-clients in turns on both topics, and a pair of l-clients on the first."""
-    clients: list[Client] = []
+    clients: list[LoadClient] = []
 
     def add(kind: Any, role: Any, topic: int) -> None:
         number = len(clients)
         name = f"{kind}-{role[:3]}-{number}"
-        clients.append(Client(number, name, kind, role, topic, "n1", "w0"))
+        clients.append(LoadClient(number, name, kind, role, topic, "n1", "w0"))
 
     for number in range(publishers):
         add("t", "publisher", number % 2)
@@ -150,7 +150,7 @@ def population(publishers: int, subscribers: int, *, latency: bool = True) -> li
     return clients
 
 
-def expected(clients: list[Client], sent: Mapping[int, int]) -> int:
+def expected(clients: list[LoadClient], sent: Mapping[int, int]) -> int:
     topics = {client.client: client.topic for client in clients}
     return sum(
         count
@@ -160,7 +160,7 @@ def expected(clients: list[Client], sent: Mapping[int, int]) -> int:
     )
 
 
-def check_files(load: Load, run: str, measured: Message, clients: list[Client]) -> None:
+def check_files(load: Load, run: str, measured: ControlMessage, clients: list[LoadClient]) -> None:
     """All messages are there, once, in order, with the right fields."""
     publishes, deliveries = load.rows("publishes", run), load.rows("deliveries", run)
     links = load.rows("links", run)
@@ -194,7 +194,7 @@ def check_files(load: Load, run: str, measured: Message, clients: list[Client]) 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_two_runs_in_one_session(load: Load, broker: Broker, qos: int) -> None:
     clients = population(4, 6)
-    elsewhere = Client(99, "t-sub-99", "t", "subscriber", 0, "n1", "w1")
+    elsewhere = LoadClient(99, "t-sub-99", "t", "subscriber", 0, "n1", "w1")
     load.say("clock")
     assert abs(load.hear("clock")["t_ns"] - time.time_ns()) < 10_000 * MS
     connected = load.connect([*clients, elsewhere], broker.port, qos={"t": qos, "l": qos})
@@ -390,8 +390,11 @@ def test_a_broker_that_never_answers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("order", "problem"),
     [
-        (b"what?\n", "is not an order; known are clock, connect, measure, finish, close"),
-        (b'{"do":"dance"}\n', "is not an order"),
+        (b"what?\n", "'what?', which is not a JSON object"),
+        (
+            b'{"do":"dance"}\n',
+            "is not an order; known are clock, connect, measure, finish, close",
+        ),
         (b'{"do":"finish"}\n', "finish: no run is being measured"),
         (b'{"do":"measure"}\n', "measure: nobody is connected"),
         (b'{"do":"connect","clients":7}\n', "clients=7"),

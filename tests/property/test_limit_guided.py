@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 
 MIN_NS = 50_000
 MAX_NS = 60_000_000_000
@@ -15,7 +15,7 @@ MAX_NS = 60_000_000_000
 intervals = st.one_of(st.integers(MIN_NS, 1_000_000), st.integers(MIN_NS, MAX_NS))
 
 
-def brokers(threshold_ns: int, trial: Trial, noise: random.Random | None = None) -> Outcome:
+def brokers(threshold_ns: int, trial: Trial, noise: random.Random | None = None) -> TrialOutcome:
     """Keep up with `threshold_ns` and anything longer; else forward as much as they can."""
     ratio = min(1.0, 0.99 * trial.interval_ns / threshold_ns)
     if noise is not None:
@@ -23,7 +23,7 @@ def brokers(threshold_ns: int, trial: Trial, noise: random.Random | None = None)
     under = trial.interval_ns >= threshold_ns if noise is None else ratio >= 0.99
     rate = 1e9 / trial.interval_ns
     by = "nothing" if under else "brokers"
-    return Outcome(f"r{trial.number}", under, ratio, rate, rate * ratio, 0.0, True, by)
+    return TrialOutcome(f"r{trial.number}", under, ratio, rate, rate * ratio, 0.0, True, by)
 
 
 def searched(
@@ -85,7 +85,7 @@ def test_publishers_that_were_held_back_point_nowhere_but_up() -> None:
     while (trial := search.next()) is not None:
         tried.append(trial.interval_ns)
         paced = trial.interval_ns >= 14_000_000
-        search.record(trial, Outcome("r", True, 1.0, 1.0, 1.0, 0.0, paced, "brokers"))
+        search.record(trial, TrialOutcome("r", True, 1.0, 1.0, 1.0, 0.0, paced, "brokers"))
     assert search.limit is not None
     assert search.limit.interval_ns == 14_000_000
     assert len(tried) <= 8
@@ -100,7 +100,7 @@ def test_a_doubtful_failure_has_a_second_chance() -> None:
             rate = 1e9 / trial.interval_ns
             under = ratio >= 0.99
             search.record(
-                trial, Outcome("r", under, ratio, rate, rate * ratio, 0.0, True, "brokers")
+                trial, TrialOutcome("r", under, ratio, rate, rate * ratio, 0.0, True, "brokers")
             )
         return search
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.bench.limit.search import GRID, Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import GRID, Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 
 MIN_NS = 50_000
 MAX_NS = 60_000_000_000
@@ -16,12 +16,14 @@ MAX_NS = 60_000_000_000
 intervals = st.one_of(st.integers(MIN_NS, 1_000_000), st.integers(MIN_NS, MAX_NS))
 
 
-def monotone(threshold_ns: int, trial: Trial) -> Outcome:
+def monotone(threshold_ns: int, trial: Trial) -> TrialOutcome:
     """A system that keeps up with `threshold_ns` and anything longer."""
     ok = trial.interval_ns >= threshold_ns
     rate = 1e9 / trial.interval_ns
     limited_by = "nothing" if ok else "brokers"
-    return Outcome(f"r{trial.number}", ok, 1.0 if ok else 0.5, rate, rate, 0.0, True, limited_by)
+    return TrialOutcome(
+        f"r{trial.number}", ok, 1.0 if ok else 0.5, rate, rate, 0.0, True, limited_by
+    )
 
 
 def searched(options: SearchOptions, threshold_ns: int) -> Found:
@@ -82,7 +84,7 @@ def test_a_noisy_system_ends_and_what_it_says_was_measured(
 ) -> None:
     rng = random.Random(seed)
     search = LimitSearch(SearchOptions(1_000_000, guided=guided))
-    made: dict[int, list[Outcome]] = {}
+    made: dict[int, list[TrialOutcome]] = {}
     while (trial := search.next()) is not None:
         threshold_ns = int(700_000 * rng.uniform(1 - noise, 1 + noise))
         outcome = monotone(threshold_ns, trial)
@@ -117,7 +119,7 @@ def test_going_on_from_any_point_ends_the_same(
 ) -> None:
     options = SearchOptions(first_ns, guided=guided)
     search, again = LimitSearch(options), LimitSearch(options)
-    done: list[tuple[Trial, Outcome]] = []
+    done: list[tuple[Trial, TrialOutcome]] = []
     while (trial := search.next()) is not None:
         done.append((trial, monotone(threshold_ns, trial)))
         search.record(*done[-1])

@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.bench.experiment import Searched
 from isthmus.bench.limit.file import LimitFile, find_limit
-from isthmus.bench.limit.search import LimitSearch, Outcome, Trial
+from isthmus.bench.limit.search import LimitSearch, Trial, TrialOutcome
 from isthmus.bench.report.results import IndexTables
 from isthmus.reproduce.ildm.experiments import Experiment
 from isthmus.reproduce.ildm.search import Begun, limit_path
@@ -120,7 +120,7 @@ class MadeUp:
         begun: Begun,
         *,
         progress: object = None,
-        tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
+        tell: Callable[[Trial, TrialOutcome], None] = lambda trial, outcome: None,
     ) -> Searched:
         """The real search and its file, on a system that answers at once."""
         if self.failing.get(experiment.name):
@@ -128,7 +128,7 @@ class MadeUp:
         path = limit_path(out, experiment)
         with LimitFile(path, begun.scenario, experiment.labels, begun.options) as file:
 
-            def measure(trial: Trial) -> Outcome:
+            def measure(trial: Trial) -> TrialOutcome:
                 outcome = self._measure(experiment, begun, trial)
                 tell(trial, outcome)
                 return outcome
@@ -145,7 +145,7 @@ class MadeUp:
             "losses": [row for run in runs for row in losses_rows(run)],
         }
 
-    def _measure(self, experiment: Experiment, begun: Begun, trial: Trial) -> Outcome:
+    def _measure(self, experiment: Experiment, begun: Begun, trial: Trial) -> TrialOutcome:
         publishers = sum(place.publishers for place in begun.scenario.place)
         ingress = publishers * 1e9 / trial.interval_ns
         egress = min(ingress * 10, self.capacity[experiment.name])
@@ -173,6 +173,6 @@ class MadeUp:
             for second in range(5)
         ]
         row = self.rows[run]
-        return Outcome(
+        return TrialOutcome(
             run, row["under_limit"], row["limit_ratio"], ingress, egress, 0.0, True, "brokers"
         )

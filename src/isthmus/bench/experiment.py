@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.coordinator.run_files import remove_run
 from isthmus.bench.coordinator.session import LoadSession
-from isthmus.bench.limit.file import LimitFile, Measurement, find_limit
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.file import LimitFile, MeasuredTrial, find_limit
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 from isthmus.bench.limit.trial import Measuring, measuring
 from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
@@ -57,7 +57,7 @@ class Searched:
     """A search that ended."""
 
     found: Found
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[MeasuredTrial, ...]
     notes: tuple[str, ...]
 
 
@@ -118,7 +118,7 @@ def limit_of(
     machines: Machines | None = None,
     warm_up: WarmUp | None = None,
     progress: Progress | None = None,
-    tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
+    tell: Callable[[Trial, TrialOutcome], None] = lambda trial, outcome: None,
 ) -> Searched:
     """Search on from what `file` holds until the limit is found.
 
@@ -129,7 +129,7 @@ def limit_of(
     with LimitFile(file, scenario, labels, options) as kept, ExitStack() as stack:
         started: list[Measuring] = []
 
-        def measure(trial: Trial) -> Outcome:
+        def measure(trial: Trial) -> TrialOutcome:
             if not started:
                 session = stack.enter_context(
                     loaded(

@@ -48,7 +48,7 @@ ScenarioFile = Annotated[
         metavar="SCENARIO", help="A scenario's file, or the name of one that ships: single, A-D."
     ),
 ]
-Broker = Annotated[
+BrokerKind = Annotated[
     str | None, typer.Option(metavar="KIND", help="This broker at every server instead.")
 ]
 Algorithm = Annotated[
@@ -97,7 +97,7 @@ def run_command(
     interval_ms: Annotated[
         float | None, typer.Option(min=0.001, help="Of every t-client that publishes, instead.")
     ] = None,
-    broker: Broker = None,
+    broker: BrokerKind = None,
     algorithm: Algorithm = None,
     duration_s: Duration = None,
     trim_s: Trim = None,
@@ -166,7 +166,7 @@ def limit(
         bool,
         typer.Option("--guided", help="Go where the last measurement points: fewer of them."),
     ] = False,
-    broker: Broker = None,
+    broker: BrokerKind = None,
     algorithm: Algorithm = None,
     duration_s: Duration = None,
     trim_s: Trim = None,

@@ -29,8 +29,8 @@ from isthmus.bench.coordinator.agent_hello import greet_coordinator, read_token
 from isthmus.bench.coordinator.control import (
     CHUNK_BYTES,
     MAX_LINE_BYTES,
+    ControlMessage,
     LineChannel,
-    Message,
     item,
 )
 from isthmus.bench.coordinator.run_files import is_run_name
@@ -172,7 +172,7 @@ class _Relay:
             return False
         return True
 
-    def _pass_on(self, message: Message) -> None:
+    def _pass_on(self, message: ControlMessage) -> None:
         if "run" in message:
             self._run(message)
         self._worker.channel.send(message, SEND_S)
@@ -186,7 +186,7 @@ class _Relay:
         except EOFError:
             raise self._worker.failure() from None
 
-    def _hand_over(self, message: Message) -> None:
+    def _hand_over(self, message: ControlMessage) -> None:
         table = item(message, "table", str, self._coordinator.name)
         if table not in TABLES:
             raise LoadFailed(self._coordinator.name, f"asked for {table!r}, which is no table")
@@ -205,7 +205,7 @@ class _Relay:
     def _path(self, table: Table, run: str) -> Path:
         return file_path(self._log, table, run, self._writer)
 
-    def _run(self, message: Message) -> str:
+    def _run(self, message: ControlMessage) -> str:
         run = item(message, "run", str, self._coordinator.name)
         if not is_run_name(run):
             raise LoadFailed(self._coordinator.name, f"{run!r} is not the name of a run")

@@ -28,14 +28,14 @@ from typing import IO, Any, Final, TypeVar
 
 from isthmus.errors import LoadFailed
 
-__all__ = ["MAX_LINE_BYTES", "LineChannel", "Message", "Target", "item"]
+__all__ = ["MAX_LINE_BYTES", "ControlMessage", "LineChannel", "Target", "item"]
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """Room for the clients of the largest scenario: each takes some 130 bytes."""
 CHUNK_BYTES: Final = 256 * 1024
 SHOWN_CHARACTERS: Final = 80
 
-Message = dict[str, Any]
+ControlMessage = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -88,7 +88,7 @@ class LineChannel:
             except OSError as error:
                 raise self._failed(f"cannot be told anything more: {error.strerror}") from None
 
-    def next(self) -> Message | None:
+    def next(self) -> ControlMessage | None:
         """The next message if it is all here, without waiting; `EOFError` after the last."""
         line = self._line()
         if line is None:
@@ -96,7 +96,7 @@ class LineChannel:
             line = self._line()
         return None if line is None else self._parsed(line)
 
-    def receive(self, timeout_s: float) -> Message:
+    def receive(self, timeout_s: float) -> ControlMessage:
         """The next message, waited for; `EOFError` after the last."""
         deadline_s = time.monotonic() + timeout_s
         while (message := self.next()) is None:
@@ -150,7 +150,7 @@ class LineChannel:
             raise EOFError
         self._buffer += data
 
-    def _parsed(self, line: bytes) -> Message:
+    def _parsed(self, line: bytes) -> ControlMessage:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):  # no JSON, or brackets without end
@@ -171,7 +171,7 @@ class LineChannel:
         return LoadFailed(self.name, problem)
 
 
-def item(message: Message, key: str, kind: type[T] | tuple[type[T], ...], name: str) -> T:
+def item(message: ControlMessage, key: str, kind: type[T] | tuple[type[T], ...], name: str) -> T:
     """`message[key]` if it is there and of that kind; else whoever `name` is has failed."""
     value = message.get(key)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from isthmus.bench.coordinator.clocks import Offset, ask_clock
-from isthmus.bench.coordinator.control import Message, item
-from isthmus.bench.coordinator.workers import Worker
+from isthmus.bench.coordinator.control import ControlMessage, item
+from isthmus.bench.coordinator.workers import LoadProcess
 from isthmus.bench.load.clock import now_ns
 from isthmus.errors import LoadFailed
 
@@ -30,7 +30,7 @@ CLOCK_S: Final = 30.0
 class Crew:
     """The load processes, in the order of their names."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[LoadProcess]) -> None:
         self.workers = tuple(workers)
         self._selector = selectors.DefaultSelector()
         for worker in workers:
@@ -39,25 +39,25 @@ class Crew:
     def clocks(self) -> dict[str, Offset]:
         """How far each one's clock is from ours, asked one after the other."""
 
-        def offset(worker: Worker) -> Offset:
+        def offset(worker: LoadProcess) -> Offset:
             return ask_clock(lambda: self._clock(worker), now_ns)
 
         return {worker.writer: offset(worker) for worker in self.workers}
 
-    def tell(self, message: Callable[[Worker], Message]) -> None:
+    def tell(self, message: Callable[[LoadProcess], ControlMessage]) -> None:
         """Say to each what `message` makes for it."""
         for worker in self.workers:
             worker.channel.send(message(worker), SEND_S)
 
     def ask(
         self,
-        message: Callable[[Worker], Message],
+        message: Callable[[LoadProcess], ControlMessage],
         answer: str,
         timeout_s: float,
-    ) -> dict[str, Message]:
+    ) -> dict[str, ControlMessage]:
         """Say to each what `message` makes for it; each one's `answer`, by writer."""
         self.tell(message)
-        answers: dict[str, Message] = {}
+        answers: dict[str, ControlMessage] = {}
         deadline_s = time.monotonic() + timeout_s
         while len(answers) < len(self.workers):
             left_s = deadline_s - time.monotonic()
@@ -72,10 +72,10 @@ class Crew:
                     raise _unexpected(worker, said, answer)
         return answers
 
-    def listen(self, timeout_s: float) -> Iterator[tuple[Worker, Message]]:
+    def listen(self, timeout_s: float) -> Iterator[tuple[LoadProcess, ControlMessage]]:
         """All that is said until `timeout_s` have passed, or sooner, as soon as anything is."""
         for key, _ in self._selector.select(timeout_s):
-            worker: Worker = key.data
+            worker: LoadProcess = key.data
             while (said := self._next(worker)) is not None:
                 yield worker, said
 
@@ -91,7 +91,7 @@ class Crew:
                 except LoadFailed:
                     pass  # a dead one is closed like the others
 
-    def _next(self, worker: Worker) -> Message | None:
+    def _next(self, worker: LoadProcess) -> ControlMessage | None:
         try:
             said = worker.channel.next()
         except EOFError:
@@ -104,7 +104,7 @@ class Crew:
             )
         return said
 
-    def _clock(self, worker: Worker) -> int:
+    def _clock(self, worker: LoadProcess) -> int:
         worker.channel.send({"do": "clock"}, SEND_S)
         deadline_s = time.monotonic() + CLOCK_S
         while (said := self._next(worker)) is None:
@@ -114,5 +114,5 @@ class Crew:
         return item(said, "t_ns", int, worker.channel.name)
 
 
-def _unexpected(worker: Worker, said: Message, answer: str) -> LoadFailed:
+def _unexpected(worker: LoadProcess, said: ControlMessage, answer: str) -> LoadFailed:
     return LoadFailed(worker.channel.name, f"said {said.get('is')!r} instead of {answer!r}")

@@ -12,10 +12,9 @@ from collections import deque
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bar
 
 from isthmus.bench.load.expected import Totals
+from isthmus.pipeline.progress_bar import ProgressBar
 
 __all__ = ["Progress"]
 
@@ -28,11 +27,9 @@ class Progress:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._bar: Bar | None = None
-        self._task = TaskID(0)
+        self._bar: ProgressBar | None = None
         self._run = ""
         self._duration_s = 0.0
-        self._plain_after_s = 0.0
         self._recent: deque[tuple[float, Totals]] = deque()
         """Of the last `RATE_OVER_S`, for the rates."""
 
@@ -44,20 +41,9 @@ class Progress:
         """A measurement begins."""
         self._run, self._duration_s = run, duration_s
         self._recent.clear()
-        self._plain_after_s = PLAIN_EVERY_S
-        if self._console.is_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.fields[shown]}", markup=False),
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-            )
-            self._task = self._bar.add_task(run, total=duration_s, shown="")
-            self._bar.start()
-        else:
+        if not self._console.is_terminal:
             self.say(f"{run}: measuring for {duration_s:g} s")
+        self._bar = ProgressBar(self._console, run, PLAIN_EVERY_S)
 
     def report(self, elapsed_s: float, totals: Totals) -> None:
         """Show how far it is, `elapsed_s` after the start of sending."""
@@ -66,11 +52,8 @@ class Progress:
             self._recent.popleft()
         if self._bar is not None:
             done_s = min(max(elapsed_s, 0.0), self._duration_s)
-            self._bar.update(self._task, completed=done_s, shown=self._shown(elapsed_s, totals))
-            self._bar.refresh()
-        elif elapsed_s >= self._plain_after_s:
-            self._plain_after_s += PLAIN_EVERY_S
-            self.say(f"{self._run}: {self._shown(elapsed_s, totals)}")
+            shown = self._shown(elapsed_s, totals)
+            self._bar.show(elapsed_s, done_s, self._duration_s, shown)
 
     def end(self, result: str = "") -> None:
         """The measurement is over; `result` says how it went, if it ended as it should."""

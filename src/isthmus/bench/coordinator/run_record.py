@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from isthmus.bench.coordinator.control import Message, item
+from isthmus.bench.coordinator.control import ControlMessage, item
 from isthmus.bench.coordinator.run_files import COORDINATOR
 from isthmus.bench.load.expected import Ending, fan_out
 from isthmus.bench.load.plan import Plan
@@ -82,7 +82,7 @@ class Measured:
     """As in `runs`, of the load processes."""
     files: tuple[LoggedFile, ...]
     """Those that the load processes wrote."""
-    answers: Mapping[str, Message]
+    answers: Mapping[str, ControlMessage]
     """``measured`` of each load process, by writer."""
     ending: Ending
     most_held: int
@@ -172,7 +172,7 @@ def _counts(measured: Measured, summary: RunSummary) -> evidence.Counts:
     )
 
 
-def _expected(writer: str, answer: Message, fans: Sequence[int]) -> int:
+def _expected(writer: str, answer: ControlMessage, fans: Sequence[int]) -> int:
     by_topic = item(answer, "sent_by_topic", list, writer)
     if len(by_topic) != len(fans):
         raise LoadFailed(writer, f"said sent_by_topic={by_topic!r} of {len(fans)} topics")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from isthmus.bench.limit.search import Found, Outcome, Trial
+from isthmus.bench.limit.search import Found, Trial, TrialOutcome
 from isthmus.bench.limit.trial import PILE_UP
 from isthmus.pipeline.count.direct import RunSummary
 
 if TYPE_CHECKING:
     from isthmus.bench.experiment import Searched
 
-__all__ = ["print_limit", "print_run", "print_trial"]
+__all__ = ["in_words", "print_limit", "print_run", "print_trial", "trial_line"]
 
 VERDICTS: Final = {
     "found": "The limit is found",
@@ -69,19 +69,22 @@ def run_table(summary: RunSummary) -> Table:
     return table
 
 
-def print_trial(trial: Trial, outcome: Outcome) -> None:
+def print_trial(trial: Trial, outcome: TrialOutcome) -> None:
+    """One measurement of a search."""
+    print(trial_line(trial, outcome), file=sys.stderr, flush=True)
+
+
+def trial_line(trial: Trial, outcome: TrialOutcome) -> str:
     """One measurement of a search."""
     judged = "under the limit" if outcome.satisfies else "over the limit"
     if not outcome.kept_pace:
         judged += ", publishers did not keep the interval"
     elif any(note.startswith(PILE_UP) for note in outcome.notes):
         judged += f", {PILE_UP}"
-    print(
+    return (
         f"{trial.number + 1:3}  {trial.interval_ns / 1e6:10.4f} ms  "
         f"egress {outcome.egress:12,.1f}/s  ratio {outcome.ratio:.4f}  {judged}  "
-        f"({outcome.limited_by})",
-        file=sys.stderr,
-        flush=True,
+        f"({outcome.limited_by})"
     )
 
 

@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from isthmus.bench.coordinator.clocks import Offset, between
-from isthmus.bench.coordinator.control import Message, Target, item
+from isthmus.bench.coordinator.control import ControlMessage, Target, item
 from isthmus.bench.coordinator.crew import Crew
 from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.coordinator.run_files import check_run, remove_run
 from isthmus.bench.coordinator.run_record import Measured, RunRecord, record_run
-from isthmus.bench.coordinator.workers import COMMAND, LocalWorker, RemoteWorker, Worker
+from isthmus.bench.coordinator.workers import COMMAND, LoadProcess, LocalWorker, RemoteWorker
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.expected import QUIET_S, Arrivals, Ending, Report, fan_out
 from isthmus.bench.load.plan import plan_clients
 from isthmus.bench.scenario import Scenario
-from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables
+from isthmus.bench.watch.watch import Watch, Watched, WatchedConnection, WatchedTables
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadError, LoadFailed
 from isthmus.pipeline.log.reading import LoggedFile
@@ -107,7 +107,7 @@ class LoadSession:
         self._command = command
         self._stack = ExitStack()
         self._crew: Crew | None = None
-        self._connections: list[Connection] = []
+        self._connections: list[WatchedConnection] = []
         self._left_over = ""
         """The last run, if messages of it were still arriving when it ended."""
 
@@ -115,7 +115,7 @@ class LoadSession:
         with ExitStack() as stack:
             folder = OwnedFolder("load")
             stack.callback(folder.remove)
-            workers: list[Worker] = []
+            workers: list[LoadProcess] = []
             for writer in self.plan.writers:
                 workers.append(self._start(writer, folder.path))
                 stack.callback(workers[-1].close)
@@ -168,7 +168,7 @@ class LoadSession:
 
     # ---- the load processes --------------------------------------------------------------
 
-    def _start(self, writer: str, folder: Path) -> Worker:
+    def _start(self, writer: str, folder: Path) -> LoadProcess:
         if self._agents and writer != LATENCY_WRITER:
             agent = self._agents[int(writer[1:]) // self._writers]
             return RemoteWorker(writer, agent, self._token)
@@ -186,10 +186,10 @@ class LoadSession:
                 target = self._targets[client.node]
                 server = Address(target.host, target.port)
                 self._connections.append(
-                    Connection(name, client.node, client.role, str(local), server)
+                    WatchedConnection(name, client.node, client.role, str(local), server)
                 )
 
-    def _connect_message(self, worker: Worker) -> Message:
+    def _connect_message(self, worker: LoadProcess) -> ControlMessage:
         load, latency = self._scenario.load, self._scenario.latency
         return {
             "do": "connect",
@@ -254,12 +254,12 @@ class LoadSession:
 
     def _measure_message(
         self,
-        worker: Worker,
+        worker: LoadProcess,
         run: str,
         scenario: Scenario,
         start_ns: int,
         clocks: Mapping[str, Offset],
-    ) -> Message:
+    ) -> ControlMessage:
         latency_s = scenario.latency.interval_s if scenario.latency is not None else 1.0
         return {
             "do": "measure",
@@ -297,7 +297,7 @@ class LoadSession:
         return arrivals, ending
 
     def _gather(
-        self, crew: Crew, run: str, answers: Mapping[str, Message]
+        self, crew: Crew, run: str, answers: Mapping[str, ControlMessage]
     ) -> tuple[LoggedFile, ...]:
         files: list[LoggedFile] = []
         for worker in crew.workers:

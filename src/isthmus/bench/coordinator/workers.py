@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from isthmus.bench.coordinator.agent_hello import greet_agent
-from isthmus.bench.coordinator.control import LineChannel, Message, item
+from isthmus.bench.coordinator.control import ControlMessage, LineChannel, item
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadFailed
 from isthmus.pipeline.log.schema import Table, file_path
 from isthmus.processes.children import Launch, end, launch, log_tail
 from isthmus.processes.kernel import keep_alive
 
-__all__ = ["COMMAND", "LocalWorker", "RemoteWorker", "Worker", "attend"]
+__all__ = ["COMMAND", "LoadProcess", "LocalWorker", "RemoteWorker", "attend"]
 
 COMMAND: Final[tuple[str, ...]] = (sys.executable, "-m", "isthmus.bench.load.worker")
 """What runs a load process; its writer's name follows."""
@@ -33,7 +33,7 @@ CONNECT_S: Final = 10.0
 FETCH_S: Final = 60.0
 
 
-class Worker(Protocol):
+class LoadProcess(Protocol):
     """One load process, wherever it runs."""
 
     writer: str
@@ -147,7 +147,7 @@ class RemoteWorker:
         except EOFError:
             raise self.failure() from None
 
-    def _check(self, head: Message, table: Table) -> None:
+    def _check(self, head: ControlMessage, table: Table) -> None:
         if head.get("is") == "failed":
             raise LoadFailed(self.channel.name, item(head, "problem", str, self.channel.name))
         if (head.get("is"), head.get("table")) != ("file", table):

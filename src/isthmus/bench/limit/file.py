@@ -25,22 +25,22 @@ from typing import IO, Any, Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
 
-__all__ = ["VERSION", "LimitFile", "Measurement", "Recorded", "find_limit", "read_limit_file"]
+__all__ = ["VERSION", "LimitFile", "MeasuredTrial", "Recorded", "find_limit", "read_limit_file"]
 
 WHAT: Final = "isthmus limit search"
 VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class MeasuredTrial:
     """One line of the file."""
 
     trial: Trial
-    outcome: Outcome
+    outcome: TrialOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Recorded:
 
     header: Mapping[str, Any]
     """``what``, ``version``, ``scenario``, ``labels``, ``options``; empty for an empty file."""
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[MeasuredTrial, ...]
     torn: bytes
     """The beginning of a line that was being written when the process ended."""
 
@@ -66,7 +66,7 @@ class LimitFile:
     ) -> None:
         self.path = path
         self.options = options
-        self.measurements: list[Measurement] = []
+        self.measurements: list[MeasuredTrial] = []
         self.notes: list[str] = []
         """What is worth saying about the file as it was found."""
         self._header: dict[str, Any] = {
@@ -101,9 +101,9 @@ class LimitFile:
             self._file.close()  # and so gives the lock back
             self._file = None
 
-    def append(self, trial: Trial, outcome: Outcome) -> None:
+    def append(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Keep a measurement; it is on the disk when this returns."""
-        measurement = Measurement(trial, outcome)
+        measurement = MeasuredTrial(trial, outcome)
         self._write(asdict(measurement))
         self.measurements.append(measurement)
 
@@ -145,7 +145,9 @@ class LimitFile:
         os.fsync(self._file.fileno())
 
 
-def find_limit(measure: Callable[[Trial], Outcome], search: LimitSearch, file: LimitFile) -> Found:
+def find_limit(
+    measure: Callable[[Trial], TrialOutcome], search: LimitSearch, file: LimitFile
+) -> Found:
     """Search on from where `file` stops until the limit is found, keeping every measurement."""
     if search.options != file.options:
         raise LimitError(f"{file.path}: is open for {file.options}, not for {search.options}")
@@ -182,7 +184,7 @@ def _parse(path: Path, data: bytes, would_be: bytes = b"") -> Recorded:
             raise _not_ours(path)
         return Recorded({}, (), rest)
     header = _header(path, lines.pop(0))
-    measurements: list[Measurement] = []
+    measurements: list[MeasuredTrial] = []
     for number, line in enumerate(lines, 2):
         try:
             measurements.append(_MEASUREMENT.validate_json(line, strict=True))
@@ -197,7 +199,7 @@ def _parse(path: Path, data: bytes, would_be: bytes = b"") -> Recorded:
     return Recorded(header, tuple(measurements), rest)
 
 
-_MEASUREMENT: Final = TypeAdapter(Measurement)
+_MEASUREMENT: Final = TypeAdapter(MeasuredTrial)
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from typing import Final, Literal
 from isthmus.errors import LimitError
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
-__all__ = ["GRID", "Found", "LimitSearch", "Outcome", "SearchEnd", "SearchOptions", "Trial"]
+__all__ = ["GRID", "Found", "LimitSearch", "SearchEnd", "SearchOptions", "Trial", "TrialOutcome"]
 
 GRID: Final = 20
 """Parts that step 3 divides the segment into."""
@@ -78,7 +78,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What a measurement showed; `ratio` is that of Definition 1."""
 
     run: str
@@ -122,9 +122,9 @@ class Found:
 
     verdict: SearchEnd
     interval_ns: int | None
-    outcome: Outcome | None
+    outcome: TrialOutcome | None
     smaller_interval_ns: int | None
-    smaller: Outcome | None
+    smaller: TrialOutcome | None
     limited_by: str
     """What bounded the measurement at `smaller_interval_ns` (`none`: at the longest interval)."""
     is_lower_bound: bool
@@ -133,7 +133,7 @@ class Found:
     notes: tuple[str, ...]
 
 
-Steps = Generator[Trial, Outcome, Found]
+_Steps = Generator[Trial, TrialOutcome, Found]
 
 
 class LimitSearch:
@@ -141,7 +141,7 @@ class LimitSearch:
 
     def __init__(self, options: SearchOptions) -> None:
         self.options = options
-        self._outcomes: dict[int, list[Outcome]] = {}
+        self._outcomes: dict[int, list[TrialOutcome]] = {}
         """By point."""
         self._count = 0
         self._found: Found | None = None
@@ -153,7 +153,7 @@ class LimitSearch:
         """What to measure now; None when the search is over."""
         return self._next
 
-    def record(self, trial: Trial, outcome: Outcome) -> None:
+    def record(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Tell what came out of `trial`, which must be the one that `next` gave."""
         if trial != self._next:
             raise LimitError(f"expected {self._next or 'no trial'}, got {trial}")
@@ -170,7 +170,7 @@ class LimitSearch:
 
     # ---- two ways ---------------------------------------------------------------------------
 
-    def _steps_1_to_5(self) -> Steps:
+    def _steps_1_to_5(self) -> _Steps:
         x = 0
         if (yield from self._satisfies(x)):
             while x > self._lowest and (yield from self._satisfies(x - GRID)):
@@ -190,7 +190,7 @@ class LimitSearch:
                 shortest = point
         return self._limit(shortest)
 
-    def _guided(self) -> Steps:
+    def _guided(self) -> _Steps:
         """Between `low`, over the limit, and `high`, under it.
 
         Over the limit egress is what the brokers can do, so the ratio of Definition 1 tells how
@@ -240,14 +240,14 @@ class LimitSearch:
             highest += 1
         return GRID * lowest, GRID * highest
 
-    def _satisfies(self, point: int) -> Generator[Trial, Outcome, bool]:
+    def _satisfies(self, point: int) -> Generator[Trial, TrialOutcome, bool]:
         """Whether Definition 1 is satisfied there; measures until that is decided."""
         outcomes = self._outcomes.setdefault(point, [])
         while (decided := self._decided(outcomes)) is None:
             outcomes.append((yield Trial(self._count, self._interval(point))))
         return decided
 
-    def _decided(self, outcomes: list[Outcome]) -> bool | None:
+    def _decided(self, outcomes: list[TrialOutcome]) -> bool | None:
         """None while it is open: nothing was measured, or one failure, which is doubtful.
 
         Doubtful is a failure that is narrow, or in which less came out than was shown possible.
@@ -317,6 +317,6 @@ class LimitSearch:
             "none", None, None, longest, failing, failing.limited_by, False, self._count, (note,)
         )
 
-    def _best(self, point: int) -> Outcome:
+    def _best(self, point: int) -> TrialOutcome:
         """The measurement that satisfied Definition 1."""
         return next(each for each in self._outcomes[point] if each.satisfies)

@@ -16,27 +16,27 @@ from typing import Final, Protocol
 
 from isthmus.bench.coordinator.run_files import COORDINATOR, remove_run
 from isthmus.bench.coordinator.run_record import RunRecord
-from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import SearchOptions, Trial, TrialOutcome
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
 from isthmus.pipeline.count.direct import RunSummary
 from isthmus.pipeline.log.schema import file_path
 
-__all__ = ["PILE_UP", "Measuring", "Session", "measuring", "piles_up"]
+__all__ = ["PILE_UP", "Measuring", "MeasuringSession", "measuring", "piles_up"]
 
 PILED_UP: Final = 0.1
 """Of the window: messages that wait for longer are in a queue that grows."""
 PILE_UP: Final = "messages pile up"
 
 
-class Session(Protocol):
+class MeasuringSession(Protocol):
     """What a trial needs of :class:`isthmus.bench.coordinator.session.LoadSession`."""
 
     def measure(self, run: str, *, interval_ns: int) -> RunRecord: ...
 
 
 def measuring(
-    session: Session,
+    session: MeasuringSession,
     log: Path,
     scenario: Scenario,
     options: SearchOptions,
@@ -62,13 +62,13 @@ def measuring(
 class Measuring:
     """Makes the measurements of one session, one trial after the other."""
 
-    session: Session
+    session: MeasuringSession
     log: Path
     prefix: str
     lost_clients: bool = False
     """Some were cut off: this session cannot go on."""
 
-    def __call__(self, trial: Trial) -> Outcome:
+    def __call__(self, trial: Trial) -> TrialOutcome:
         outcome, disturbed = self._once(trial)
         if disturbed and not outcome.satisfies and not self.lost_clients:
             note = f"measured again, as messages of an earlier run arrived in {outcome.run}"
@@ -76,7 +76,7 @@ class Measuring:
             outcome = replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
-    def _once(self, trial: Trial) -> tuple[Outcome, bool]:
+    def _once(self, trial: Trial) -> tuple[TrialOutcome, bool]:
         """What came out, and whether an earlier run disturbed it."""
         run = _free_name(self.log, f"{self.prefix}-{trial.number:03d}-{trial.interval_ns}ns")
         record = self.session.measure(run, interval_ns=trial.interval_ns)
@@ -88,7 +88,7 @@ class Measuring:
         against = piles_up(summary) if summary.under_limit else None
         if against is not None:
             notes.append(against)
-        outcome = Outcome(
+        outcome = TrialOutcome(
             run=run,
             under_limit=summary.under_limit and against is None,
             ratio=summary.limit_ratio or 0.0,

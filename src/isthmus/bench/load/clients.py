@@ -20,12 +20,12 @@ from typing import Final
 from isthmus.bench.load.acknowledging import Answers
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.connecting import Connected
-from isthmus.bench.load.plan import Client
+from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.load.receiving import Inbox, Parser
 from isthmus.bench.load.sending import Outbox, Publisher
 from isthmus.errors import RemoteProtocolError
 
-__all__ = ["Connection", "Loss", "Poller", "PublishingClient", "SubscribingClient"]
+__all__ = ["ClientConnection", "Loss", "Poller", "PublishingClient", "SubscribingClient"]
 
 _DISCONNECT: Final = b"\xe0\x00"
 _ANSWERS_BYTES: Final = 1 << 16
@@ -37,7 +37,7 @@ READY_AT_ONCE: Final = 256
 class Loss:
     """A client lost its connection."""
 
-    client: Client
+    client: LoadClient
     t_ns: int
     problem: str
 
@@ -78,7 +78,7 @@ class Poller:
         return len(ready)
 
 
-class Connection(ABC):
+class ClientConnection(ABC):
     """A client's socket; `lose` tells the process that it is gone."""
 
     def __init__(self, connected: Connected, poller: Poller, lose: Callable[[Loss], None]) -> None:
@@ -146,7 +146,7 @@ class Connection(ABC):
         self.sock = None
 
 
-class SubscribingClient(Connection):
+class SubscribingClient(ClientConnection):
     """A subscriber: reads into the inbox.
 
     At QoS 1 and 2 it answers, and reads no more until its answers are taken.
@@ -214,7 +214,7 @@ class SubscribingClient(Connection):
         return select.EPOLLOUT if writing else select.EPOLLIN
 
 
-class PublishingClient(Connection):
+class PublishingClient(ClientConnection):
     """A publisher's connection: what the broker answers goes to the `publisher`."""
 
     def __init__(

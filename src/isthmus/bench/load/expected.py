@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from isthmus.bench.coordinator.control import Message, item
-from isthmus.bench.load.plan import Kind, Plan
+from isthmus.bench.coordinator.control import ControlMessage, item
+from isthmus.bench.load.plan import ClientKind, Plan
 from isthmus.errors import LoadFailed
 
 __all__ = ["QUIET_S", "Arrivals", "Ending", "Report", "Totals", "fan_out"]
@@ -28,7 +28,7 @@ QUIET_S: Final = 1.0
 Ending = Literal["complete", "quiet", "drained"]
 
 
-def fan_out(plan: Plan, kind: Kind | None = None) -> tuple[int, ...]:
+def fan_out(plan: Plan, kind: ClientKind | None = None) -> tuple[int, ...]:
     """The number of subscribers of each topic, of one kind or of both."""
     counts = [0] * len(plan.topics)
     for client in plan.clients:
@@ -49,7 +49,7 @@ class Report:
     sent_by_topic: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, message: Message, name: str, topics: int) -> Report:
+    def read(cls, message: ControlMessage, name: str, topics: int) -> Report:
         """From a ``progress`` message of the load process `name`."""
         by_topic = item(message, "sent_by_topic", list, name)
         if len(by_topic) != topics or not all(isinstance(count, int) for count in by_topic):

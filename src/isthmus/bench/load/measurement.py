@@ -12,7 +12,7 @@ from isthmus.bench.load.headroom import SAMPLES_PER_SECOND, Headroom
 from isthmus.bench.load.payload import run_tag
 from isthmus.bench.load.population import Population
 from isthmus.bench.load.recording import Recorder
-from isthmus.bench.load.sending import Schedule, SentLog
+from isthmus.bench.load.sending import SendSchedule, SentLog
 from isthmus.bench.watch.link_samples import LinkSamples
 from isthmus.pipeline.log.schema import Table
 
@@ -62,9 +62,9 @@ class Measurement:
         self._next_tick_ns = self._next_report_ns = now_ns() + TICK_NS
         population.begin(tag, self._recorder)
 
-    def _schedule(self, kind: str, interval_ns: int, tag: int) -> Schedule:
+    def _schedule(self, kind: str, interval_ns: int, tag: int) -> SendSchedule:
         publishers = self._population.publishers
-        return Schedule(
+        return SendSchedule(
             [one.publisher for one in publishers if one.client.kind == kind],
             start_ns=self._order.start_ns,
             duration_ns=self._order.duration_ns,

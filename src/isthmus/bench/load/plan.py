@@ -13,20 +13,20 @@ from typing import Literal
 
 from isthmus.bench.scenario import Scenario
 
-__all__ = ["Client", "Plan", "Role", "plan_clients"]
+__all__ = ["ClientRole", "LoadClient", "Plan", "plan_clients"]
 
-Kind = Literal["t", "l"]
-Role = Literal["publisher", "subscriber"]
+ClientKind = Literal["t", "l"]
+ClientRole = Literal["publisher", "subscriber"]
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class LoadClient:
     """One client of a run."""
 
     client: int
     name: str
-    kind: Kind
-    role: Role
+    kind: ClientKind
+    role: ClientRole
     topic: int
     """Index into the plan's topics."""
     node: str
@@ -38,14 +38,14 @@ class Plan:
     """All clients of a run; `client` is the index into `clients`."""
 
     topics: tuple[str, ...]
-    clients: tuple[Client, ...]
+    clients: tuple[LoadClient, ...]
 
     @property
     def writers(self) -> tuple[str, ...]:
         """Those that play at least one client."""
         return tuple(dict.fromkeys(client.writer for client in self.clients))
 
-    def of(self, writer: str) -> tuple[Client, ...]:
+    def of(self, writer: str) -> tuple[LoadClient, ...]:
         """The clients that `writer` plays."""
         return tuple(client for client in self.clients if client.writer == writer)
 
@@ -55,15 +55,15 @@ def plan_clients(
 ) -> Plan:
     """Number the clients of `scenario` and share them out."""
     topics = {topic: index for index, topic in enumerate(scenario.topics)}
-    clients: list[Client] = []
+    clients: list[LoadClient] = []
     dealt = {"publisher": 0, "subscriber": 0}
 
-    def add(kind: Kind, role: Role, topic: str, node: str, writer: str) -> None:
+    def add(kind: ClientKind, role: ClientRole, topic: str, node: str, writer: str) -> None:
         number = len(clients)
         name = f"{kind}-{role[:3]}-{number}"
-        clients.append(Client(number, name, kind, role, topics[topic], node, writer))
+        clients.append(LoadClient(number, name, kind, role, topics[topic], node, writer))
 
-    def deal(role: Role) -> str:
+    def deal(role: ClientRole) -> str:
         writer = throughput_writers[dealt[role] % len(throughput_writers)]
         dealt[role] += 1
         return writer

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from isthmus.bench.load.clients import Connection, Loss, Poller, PublishingClient, SubscribingClient
+from isthmus.bench.load.clients import (
+    ClientConnection,
+    Loss,
+    Poller,
+    PublishingClient,
+    SubscribingClient,
+)
 from isthmus.bench.load.connecting import Connected
 from isthmus.bench.load.frames import Template, template
-from isthmus.bench.load.receiving import Columns, Inbox, Parser, Subscription
+from isthmus.bench.load.receiving import Columns, Inbox, LoadSubscription, Parser
 from isthmus.bench.load.sending import Outbox
 from isthmus.pipeline.log.schema import Table
 
@@ -49,7 +55,7 @@ class Population:
         subscribed = [one for one in connected if one.client.role == "subscriber"]
         self._parser = Parser(
             [
-                Subscription(
+                LoadSubscription(
                     one.client.client,
                     one.client.topic,
                     templates[one.client.topic, qos[one.client.kind]],
@@ -78,7 +84,7 @@ class Population:
         ]
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[ClientConnection]:
         """Of all clients, the lost ones included."""
         return [*self.publishers, *self.subscribers]
 

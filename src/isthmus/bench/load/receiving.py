@@ -37,7 +37,7 @@ from isthmus.mqtt.framing import scan
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import QOS, topic_bounds, topic_start
 
-__all__ = ["Columns", "Inbox", "Parser", "Subscription"]
+__all__ = ["Columns", "Inbox", "LoadSubscription", "Parser"]
 
 ARENA_BYTES: Final = 1 << 19
 READ_BYTES: Final = 1 << 16
@@ -57,7 +57,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class LoadSubscription:
     """One subscriber's only subscription."""
 
     client: int
@@ -149,7 +149,7 @@ class _Frames:
 class Parser:
     """Makes deliveries of what an inbox holds; keeps each connection's unfinished frame."""
 
-    def __init__(self, subscriptions: Sequence[Subscription]) -> None:
+    def __init__(self, subscriptions: Sequence[LoadSubscription]) -> None:
         self._subscriptions = tuple(subscriptions)
         self._clients = np.array([s.client for s in subscriptions], np.uint32)
         self._topics = np.array([s.topic for s in subscriptions], np.uint16)

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from isthmus.bench.load.receiving import Columns
 from isthmus.errors import RunRefused
 from isthmus.pipeline.log.reading import parquet_options
 from isthmus.pipeline.log.schema import TABLES, Table, file_path, with_footer
@@ -35,8 +36,6 @@ __all__ = ["BLOCKS", "BLOCK_ROWS", "Recorder"]
 
 BLOCK_ROWS: Final = 1 << 18
 BLOCKS: Final = 4
-
-Columns = Mapping[str, NDArray[Any]]
 
 
 class _Block:

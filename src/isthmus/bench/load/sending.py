@@ -2,7 +2,7 @@
 
 Open loop: message *k* of a publisher is due at ``start + phase + k · interval``, and answers, slow
 brokers or lost time move nothing.  The phases of all publishers spread over one interval.  One wake
-of :class:`Schedule` serves all that are due, with one write for each publisher.
+of :class:`SendSchedule` serves all that are due, with one write for each publisher.
 
 A publisher whose socket takes no more, or whose 65,535 packet ids are all in flight (QoS 1 and 2),
 is *held*.  What falls due meanwhile is sent when it can be, with the time at which it really is
@@ -29,7 +29,7 @@ from isthmus.bench.load.headroom import LATE_NS, Headroom
 from isthmus.bench.load.payload import LAYOUT, MAGIC
 from isthmus.bench.load.receiving import Columns
 
-__all__ = ["Outbox", "Publisher", "Schedule", "SentLog", "phase_ns"]
+__all__ = ["Outbox", "Publisher", "SendSchedule", "SentLog", "phase_ns"]
 
 WRITE_BYTES: Final = 1 << 14
 WAKE_NS: Final = 500_000
@@ -140,7 +140,7 @@ class Publisher:
         """The next message's number, which is also how many were sent in this run."""
         self.messages_out = 0
         """Since it connected."""
-        self.schedule: Schedule | None = None
+        self.schedule: SendSchedule | None = None
         self._in_flight = InFlight() if outbox.template.qos else None
         self._outbox = outbox
         self._send = send
@@ -194,7 +194,7 @@ class Publisher:
             self.schedule.resume(self, now_ns())
 
 
-class Schedule:
+class SendSchedule:
     """When the messages of publishers with one interval are due, from `start_ns` on.
 
     The dues of all of them, in order of time, are counted as *slots*: with *n* publishers, sorted

@@ -18,27 +18,26 @@ The process of l-clients, who measure latency, never rests.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from isthmus.bench.coordinator.control import MAX_LINE_BYTES, Message, Target, item
+from isthmus.bench.coordinator.control import ControlMessage, LineChannel, Target, item
 from isthmus.bench.load.clients import Poller
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.connecting import connect_clients
 from isthmus.bench.load.measurement import Measurement, Order
-from isthmus.bench.load.plan import Client
+from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.load.population import Population
-from isthmus.errors import IsthmusError, LoadError
+from isthmus.errors import IsthmusError, LoadError, LoadFailed
 
 __all__ = ["Worker", "main"]
 
 REST_S: Final = 0.001
-ORDERS_BYTES: Final = 1 << 16
+ANSWER_S: Final = 600.0
+"""The coordinator is gone if it takes nothing for so long."""
 COORDINATOR: Final = "coordinator"
 
 
@@ -48,9 +47,7 @@ class Worker:
     def __init__(self, writer: str, orders: int, answers: int) -> None:
         self._poller = Poller()
         self._writer = writer
-        self._orders = orders
-        self._answers = answers
-        self._line = bytearray()
+        self._channel = LineChannel(COORDINATOR, orders, answers)
         self._open = True
         self._population: Population | None = None
         self._measurement: Measurement | None = None
@@ -83,49 +80,36 @@ class Worker:
         if self._measurement is not None and (report := self._measurement.serve(now_ns())):
             self._say(report)
 
-    def _say(self, answer: Message) -> None:
-        line = json.dumps({**answer, "writer": self._writer}, separators=(",", ":")) + "\n"
-        rest = memoryview(line.encode())
-        while rest:
-            rest = rest[os.write(self._answers, rest) :]
+    def _say(self, answer: ControlMessage) -> None:
+        self._channel.send({**answer, "writer": self._writer}, ANSWER_S)
 
     def _read(self, _events: int) -> None:
-        data = os.read(self._orders, ORDERS_BYTES)
-        if not data:
+        try:
+            while self._open and (order := self._channel.next()) is not None:
+                self._obey(order)
+        except EOFError:
             self._close({})
-            return
-        self._line += data
-        while self._open and (end := self._line.find(b"\n")) >= 0:
-            line = bytes(self._line[:end])
-            del self._line[: end + 1]
-            self._obey(line)
-        if len(self._line) > MAX_LINE_BYTES:
-            raise LoadError(f"an order of more than {MAX_LINE_BYTES} bytes")
 
-    def _obey(self, line: bytes) -> None:
-        orders: dict[Any, Callable[[Message], None]] = {
+    def _obey(self, order: ControlMessage) -> None:
+        orders: dict[Any, Callable[[ControlMessage], None]] = {
             "clock": self._clock,
             "connect": self._connect,
             "measure": self._measure,
             "finish": self._finish,
             "close": self._close,
         }
-        try:
-            order = json.loads(line)
-        except ValueError:
-            order = None
-        if not isinstance(order, dict) or order.get("do") not in orders:
-            raise LoadError(f"{line[:80]!r} is not an order; known are {', '.join(orders)}")
+        if order.get("do") not in orders:
+            raise LoadError(f"{str(order)[:80]} is not an order; known are {', '.join(orders)}")
         orders[order["do"]](order)
 
-    def _clock(self, _order: Message) -> None:
+    def _clock(self, _order: ControlMessage) -> None:
         self._say({"is": "clock", "t_ns": now_ns()})
 
-    def _connect(self, order: Message) -> None:
+    def _connect(self, order: ControlMessage) -> None:
         if self._population is not None:
             raise LoadError("connect: the clients are connected already")
         told = item(order, "clients", list, COORDINATOR)
-        ours = [Client(**one) for one in told if one["writer"] == self._writer]
+        ours = [LoadClient(**one) for one in told if one["writer"] == self._writer]
         topics = item(order, "topics", list, COORDINATOR)
         qos = item(order, "qos", dict, COORDINATOR)
         targets = {
@@ -143,7 +127,7 @@ class Worker:
         sockets = {one.client.name: one.local for one in self._population.connections}
         self._say({"is": "connected", "clients": len(ours), "sockets": sockets})
 
-    def _measure(self, order: Message) -> None:
+    def _measure(self, order: ControlMessage) -> None:
         if self._population is None or self._measurement is not None:
             problem = "a run is being measured" if self._measurement else "nobody is connected"
             raise LoadError(f"measure: {problem}")
@@ -165,14 +149,14 @@ class Worker:
                 raise LoadError(f"measure: an interval of {interval_ns!r} ns for {kind}-clients")
         self._measurement = Measurement(what, self._writer, self._population)
 
-    def _finish(self, _order: Message) -> None:
+    def _finish(self, _order: ControlMessage) -> None:
         if self._measurement is None:
             raise LoadError("finish: no run is being measured")
         measured = self._measurement.finish()
         self._measurement = None
         self._say(measured)
 
-    def _close(self, _order: Message) -> None:
+    def _close(self, _order: ControlMessage) -> None:
         if self._measurement is not None:
             self._measurement.abandon()
             self._measurement = None
@@ -186,7 +170,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         return Worker(arguments[0], sys.stdin.fileno(), sys.stdout.fileno()).run()
-    except BrokenPipeError:  # nobody is there to be told
+    except LoadFailed:  # nobody is there to be told
         return 1
     except KeyboardInterrupt:
         return 130

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-__all__ = ["Html", "Section", "figure", "folded", "page", "paragraph", "table"]
+__all__ = ["Html", "PageSection", "figure", "folded", "page", "paragraph", "table"]
 
 _STYLE: Final = """
 :root { color-scheme: light; --ink: #27272a; --soft: #71717a; --line: #e4e4e7; --blue: #0072b2; }
@@ -50,14 +50,14 @@ _BADGES: Final = {"yes": "yes", "no": "no", "within noise": "noise", "not measur
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """A part of the page; `body` is HTML."""
 
     title: str
     body: str
 
 
-def page(title: str, lead: str, sections: Sequence[Section]) -> str:
+def page(title: str, lead: str, sections: Sequence[PageSection]) -> str:
     """The whole document."""
     links = "\n".join(
         f'<a href="#s{number}">{escape(section.title)}</a>'

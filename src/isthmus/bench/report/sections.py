@@ -1,17 +1,15 @@
 """The parts of a report, each made from results and from the tables of the indexes.
 
-Whoever writes a report chooses among them: :func:`write_report` takes all that say something about
-any benchmark; :mod:`isthmus.reproduce.ildm.report` puts the paper's figures first.
+Whoever writes a report chooses among them, as :mod:`isthmus.reproduce.ildm.report` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from isthmus.bench.limit.file import Measurement
+from isthmus.bench.limit.file import MeasuredTrial
 from isthmus.bench.report import plots
-from isthmus.bench.report.page import Section, figure, folded, page, paragraph, table
+from isthmus.bench.report.page import PageSection, figure, folded, paragraph, table
 from isthmus.bench.report.results import IndexTables, Result, rows_of_run
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
@@ -26,35 +24,10 @@ __all__ = [
     "search_points",
     "search_section",
     "seconds_section",
-    "write_report",
 ]
 
 ALGORITHMS: Mapping[str, str] = {"": "bare broker", "pf": "PF", "sf": "SF"}
 Searches = Mapping[str, Sequence[plots.Point]]
-
-
-def write_report(
-    path: Path,
-    title: str,
-    lead: str,
-    results: Sequence[Result],
-    tables: IndexTables,
-    *,
-    setup: Mapping[str, str],
-    cores: int,
-    searches: Searches | None = None,
-) -> None:
-    """A report of any benchmark, as one HTML file."""
-    sections = [
-        limits_section("Throughput and latency", "", results),
-        loss_section(results),
-        bottleneck_section(results),
-        cpu_section(results, cores),
-        seconds_section(results, tables),
-        search_section(searches or {}),
-        key_section("What it ran on", setup),
-    ]
-    path.write_text(page(title, lead, [each for each in sections if each]), encoding="utf-8")
 
 
 def limits_section(
@@ -65,7 +38,7 @@ def limits_section(
     row: Callable[[Result], str] | None = None,
     series: Callable[[Result], str] = lambda result: result.algorithm,
     legend: Mapping[str, str] = ALGORITHMS,
-) -> Section | None:
+) -> PageSection | None:
     """Bars of ingress, egress and latency (ILDM Fig. 11 and 12), and the figures as a table."""
     if not results:
         return None
@@ -104,7 +77,7 @@ def limits_section(
             ],
         )
     )
-    return Section(title, "\n".join(body))
+    return PageSection(title, "\n".join(body))
 
 
 def limits_bars(
@@ -132,7 +105,7 @@ def limits_bars(
     return bars, {key: legend.get(key, key) for key in [*legend, *used] if key in used}
 
 
-def loss_section(results: Sequence[Result]) -> Section:
+def loss_section(results: Sequence[Result]) -> PageSection:
     """Loss, duplicates and order at each result's interval."""
     rows = [
         (
@@ -160,10 +133,10 @@ def loss_section(results: Sequence[Result]) -> Section:
         "out of order",
         "l-clients: lost",
     )
-    return Section("Loss at the limit", paragraph(text) + table(header, rows))
+    return PageSection("Loss at the limit", paragraph(text) + table(header, rows))
 
 
-def bottleneck_section(results: Sequence[Result]) -> Section:
+def bottleneck_section(results: Sequence[Result]) -> PageSection:
     """What gave way first, and how sure one can be."""
     rows = [
         (
@@ -196,10 +169,10 @@ def bottleneck_section(results: Sequence[Result]) -> Section:
         "cores, load tool",
         "notes",
     )
-    return Section("Who was the bottleneck", paragraph(text) + table(header, rows))
+    return PageSection("Who was the bottleneck", paragraph(text) + table(header, rows))
 
 
-def cpu_section(results: Sequence[Result], cores: int) -> Section | None:
+def cpu_section(results: Sequence[Result], cores: int) -> PageSection | None:
     """Cores in use by brokers, nodes, load tool and everything else."""
     rows = [(result.name, _shares(result)) for result in results if result.cpu is not None]
     if not rows:
@@ -212,10 +185,10 @@ def cpu_section(results: Sequence[Result], cores: int) -> Section | None:
     }
     drawn = plots.cpu_bars(rows, cores=cores, legend=legend)
     caption = "Average over the run at the limit. Everything else includes the watch itself."
-    return Section("CPU", figure(plots.svg(drawn, "cores in use"), caption))
+    return PageSection("CPU", figure(plots.svg(drawn, "cores in use"), caption))
 
 
-def seconds_section(results: Sequence[Result], tables: IndexTables) -> Section | None:
+def seconds_section(results: Sequence[Result], tables: IndexTables) -> PageSection | None:
     """Throughput per second of each run (ILDM §5.2)."""
     runs = {
         result.name: [
@@ -230,10 +203,10 @@ def seconds_section(results: Sequence[Result], tables: IndexTables) -> Section |
         return None
     drawn = plots.seconds_lines(runs)
     caption = "Dashed: ingress times sp-ratio, what should come out. Blue: egress."
-    return Section("Per second", figure(plots.svg(drawn, "throughput per second"), caption))
+    return PageSection("Per second", figure(plots.svg(drawn, "throughput per second"), caption))
 
 
-def search_section(searches: Searches) -> Section | None:
+def search_section(searches: Searches) -> PageSection | None:
     """Every measurement of every search."""
     if not searches:
         return None
@@ -243,11 +216,13 @@ def search_section(searches: Searches) -> Section | None:
         "cross above it did not count for another reason: publishers were held back, or messages "
         "piled up."
     )
-    return Section("The search", figure(plots.svg(drawn, "measurements of the search"), caption))
+    return PageSection(
+        "The search", figure(plots.svg(drawn, "measurements of the search"), caption)
+    )
 
 
 def search_points(
-    measurements: Sequence[Measurement], publishers: int, sp_ratio: float
+    measurements: Sequence[MeasuredTrial], publishers: int, sp_ratio: float
 ) -> list[plots.Point]:
     """The measurements of a search, as points."""
     return [
@@ -260,9 +235,9 @@ def search_points(
     ]
 
 
-def key_section(title: str, values: Mapping[str, str]) -> Section:
+def key_section(title: str, values: Mapping[str, str]) -> PageSection:
     """Names and values."""
-    return Section(title, table(("", ""), list(values.items())))
+    return PageSection(title, table(("", ""), list(values.items())))
 
 
 def _shares(result: Result) -> dict[str, float]:

@@ -39,7 +39,7 @@ from typing import Final, Literal
 from isthmus.bench.watch.evidence import Evidence, Flow
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
-__all__ = ["LimitedBy", "Verdict", "judge"]
+__all__ = ["Bottleneck", "LimitedBy", "judge"]
 
 LimitedBy = Literal[
     "nothing", "brokers", "load tool", "machine", "network", "interface", "subscribers"
@@ -58,7 +58,7 @@ ONE_THREAD: Final = (0.9, 1.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Bottleneck:
     """What limited the run, and everything that was found, with figures."""
 
     limited_by: LimitedBy
@@ -81,7 +81,7 @@ class _Findings:
     late: str
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: Evidence) -> Bottleneck:
     """Weigh the evidence."""
     found = _Findings(
         limited="; ".join(_limits(evidence)),
@@ -99,7 +99,7 @@ def judge(evidence: Evidence) -> Verdict:
     dropped = "; ".join(f"{link}: {n:,}" for link, n in evidence.dropped.items())
     if dropped:
         told.append(f"links dropped messages: {dropped}")
-    return Verdict(_main(found), tuple(note for note in [*told, *evidence.notes] if note))
+    return Bottleneck(_main(found), tuple(note for note in [*told, *evidence.notes] if note))
 
 
 def _main(found: _Findings) -> LimitedBy:

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from isthmus.bench.load.plan import Client
+from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.watch import tcp_info
 from isthmus.bench.watch.tcp_info import TcpInfo
 from isthmus.pipeline.log.schema import LINKS
@@ -36,7 +36,7 @@ _REPORTED: Final = (
 class Sampled(Protocol):
     """A client's connection; its socket is None when it is lost."""
 
-    client: Client
+    client: LoadClient
     sock: socket.socket | None
 
     def messages(self) -> tuple[int, int]:

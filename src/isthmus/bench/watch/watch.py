@@ -37,7 +37,15 @@ from isthmus.fabric.admin_client import fetch_peers
 from isthmus.pipeline.log.schema import LINKS, RESOURCES
 from isthmus.processes.tree import Snapshot, Use
 
-__all__ = ["MACHINE", "Connection", "ServersEnd", "Throttled", "Watch", "Watched", "WatchedTables"]
+__all__ = [
+    "MACHINE",
+    "ServersEnd",
+    "Throttled",
+    "Watch",
+    "Watched",
+    "WatchedConnection",
+    "WatchedTables",
+]
 
 MACHINE: Final = "machine"
 """What the machine as a whole is called in `resources`, as a process of no node."""
@@ -64,7 +72,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class WatchedConnection:
     """A client's connection to a server."""
 
     client: str
@@ -123,9 +131,11 @@ class Watch:
         self._admins = dict(admins or {})
         self._throttled = throttled
         self._every_s = every_s
-        self._run: _Run | None = None
+        self._run: _Watching | None = None
 
-    def start(self, load: Sequence[Watched] = (), connections: Sequence[Connection] = ()) -> None:
+    def start(
+        self, load: Sequence[Watched] = (), connections: Sequence[WatchedConnection] = ()
+    ) -> None:
         """Begin with a first sample; `load` are the load tool's processes, `connections` its
         clients'."""
         if self._run is not None:
@@ -134,7 +144,7 @@ class Watch:
         def processes() -> Sequence[Watched]:
             return [*self._processes(), *load]
 
-        self._run = _Run(processes, self._admins, self._throttled, self._every_s, connections)
+        self._run = _Watching(processes, self._admins, self._throttled, self._every_s, connections)
 
     def stop(self) -> WatchedTables:
         """End with a last sample; raises what went wrong in the watch itself."""
@@ -144,7 +154,7 @@ class Watch:
         return run.stop()
 
 
-class _Run:
+class _Watching:
     """One measurement's threads and samples."""
 
     def __init__(
@@ -153,7 +163,7 @@ class _Run:
         admins: Mapping[str, Address],
         throttled: Throttled | None,
         every_s: float,
-        connections: Sequence[Connection],
+        connections: Sequence[WatchedConnection],
     ) -> None:
         self._processes = processes
         self._admins = admins

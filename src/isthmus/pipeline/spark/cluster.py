@@ -34,7 +34,7 @@ from isthmus.errors import SparkError, SparkFailed
 from isthmus.pipeline.spark.class_archive import SHORT_LIVED, find_archive, reading
 from isthmus.pipeline.spark.driver import child_environment, spark_home
 from isthmus.pipeline.spark.java import find_java
-from isthmus.pipeline.spark.settings import Request, start_settings
+from isthmus.pipeline.spark.settings import SessionRequest, start_settings
 from isthmus.processes.children import Launch, end, launch
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
 from isthmus.processes.tree import process_tree
@@ -162,7 +162,7 @@ class ConnectServer(_Servers):
 
     def __init__(self, master: str = "local[*]") -> None:
         super().__init__()
-        self.request = Request(master, None, True, None)
+        self.request = SessionRequest(master, None, True, None)
         self.url = ""
 
     def _start_all(self) -> None:

@@ -27,7 +27,7 @@ from isthmus.pipeline.spark.class_archive import (
     reading,
 )
 from isthmus.pipeline.spark.java import Java, find_java, launcher
-from isthmus.pipeline.spark.settings import Request, start_settings
+from isthmus.pipeline.spark.settings import SessionRequest, start_settings
 from isthmus.pipeline.spark.shipping import package_zip
 from isthmus.processes.children import end
 from isthmus.processes.folders import OwnedFolder, clear_abandoned
@@ -93,7 +93,7 @@ def _set(values: Mapping[str, str | None]) -> None:
 class Driver:
     """The JVM and the session in it."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SessionRequest) -> None:
         """Start it.  Raises JavaMissing or SparkFailed; then nothing is left."""
         from pyspark import SparkContext
 
@@ -148,7 +148,7 @@ class Driver:
             self._end(well and alive)
 
     def _start(
-        self, request: Request, settings: Mapping[str, str], values: Mapping[str, str]
+        self, request: SessionRequest, settings: Mapping[str, str], values: Mapping[str, str]
     ) -> None:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark import SparkConf, SparkContext

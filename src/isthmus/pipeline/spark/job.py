@@ -25,7 +25,7 @@ from isthmus.pipeline.spark.indexes import compute
 from isthmus.pipeline.spark.job_progress import shown_progress
 from isthmus.pipeline.spark.session import open_session
 
-__all__ = ["print_summary", "read_tables", "run_job", "write_tables"]
+__all__ = ["print_summary", "run_job", "write_tables"]
 
 _KEYS: Final = {
     "summary": ("run",),
@@ -81,11 +81,6 @@ def write_tables(out: Path, tables: dict[str, pa.Table]) -> None:
     rows = {name: [_plain(row) for row in table.to_pylist()] for name, table in tables.items()}
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     _complete(out / "indexes.json", lambda path: path.write_text(text, "utf-8"))
-
-
-def read_tables(out: Path) -> dict[str, pa.Table]:
-    """The tables that :func:`write_tables` wrote."""
-    return {name: pq.read_table(out / f"{name}.parquet", schema=INDEXES[name]) for name in INDEXES}
 
 
 def print_summary(console: Console, summary: pa.Table) -> None:

@@ -7,12 +7,14 @@ calls a handler.  Either way it is a number of tasks done of those known.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from isthmus.pipeline.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["shown_progress"]
 
 _LOOK_S: Final = 0.3
-_PLAIN_EVERY: Final = 33
-"""Looks between two lines where there is no terminal: about 10 s."""
+_PLAIN_EVERY_S: Final = 10.0
 
 Tasks = tuple[int, int]
 
@@ -74,21 +75,12 @@ def _tasks_of(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
 
 
 def _show(console: Console, tasks: Callable[[], Tasks], ended: threading.Event) -> None:
-    looks = 0
-    with Progress(
-        TextColumn("counting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task("", total=None)
+    bar, began_s = ProgressBar(console, "counting", _PLAIN_EVERY_S), time.monotonic()
+    try:
         while not ended.wait(_LOOK_S):
             done, known = tasks()
-            progress.update(bar, completed=done, total=known or None)
-            looks += 1
-            if not console.is_terminal and looks % _PLAIN_EVERY == 0:
-                console.print(f"counting: {done} of {known} tasks done")
+            elapsed_s = time.monotonic() - began_s
+            shown = f"{done} of {known} tasks done, {elapsed_s:.0f} s"
+            bar.show(elapsed_s, done, known or None, shown)
+    finally:
+        bar.stop()

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import SparkError, SparkFailed
 from isthmus.pipeline.spark.driver import Driver, environment, spark_home
-from isthmus.pipeline.spark.settings import Request, runtime_settings
+from isthmus.pipeline.spark.settings import SessionRequest, runtime_settings
 from isthmus.pipeline.spark.shipping import package_zip
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def open_session(
 
     Raises SparkError for a request that cannot be met; JavaMissing and SparkFailed are of its kind.
     """
-    request = Request(master, connect, quick, memory)
+    request = SessionRequest(master, connect, quick, memory)
     with _lock:
         opened = _enter(request)
     well = False
@@ -87,7 +87,7 @@ def session_processes() -> list[int]:
 class ConnectSession:
     """A session on a Spark Connect server; this process has no JVM."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SessionRequest) -> None:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
@@ -109,7 +109,7 @@ class ConnectSession:
             problem = f"does not answer as a Spark Connect server: {said}"
             raise SparkFailed(request.connect, problem) from error
 
-    def _prepare(self, request: Request) -> None:
+    def _prepare(self, request: SessionRequest) -> None:
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         # PySpark retries for ten minutes; what does not answer the first call is no such server.
@@ -135,7 +135,7 @@ class ConnectSession:
 
 @dataclass(slots=True)
 class _Open:
-    request: Request
+    request: SessionRequest
     session: Driver | ConnectSession
     holders: int = 1
 
@@ -144,7 +144,7 @@ _lock = threading.RLock()
 _open: _Open | None = None
 
 
-def _enter(request: Request) -> _Open:
+def _enter(request: SessionRequest) -> _Open:
     global _open
     if _open is not None:
         if _open.request != request:

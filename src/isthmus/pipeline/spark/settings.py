@@ -1,7 +1,7 @@
 """What a session is asked for, and the Spark settings that follow from it.
 
-Pure but for :meth:`Request.check_reachable`: nothing here imports PySpark.  The reasons for each
-setting are in docs/explanation/spark.md.
+Pure but for :meth:`SessionRequest.check_reachable`: nothing here imports PySpark.  The reasons for
+each setting are in docs/explanation/spark.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from isthmus.errors import SparkError, SparkFailed
 
-__all__ = ["Request", "memory_bytes", "runtime_settings", "start_settings"]
+__all__ = ["SessionRequest", "memory_bytes", "runtime_settings", "start_settings"]
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
 _SPARK = re.compile(r"spark://(?P<addresses>[^/,\s]+:\d+(,[^/,\s]+:\d+)*)")
@@ -37,7 +37,7 @@ _PARTITIONS_ELSEWHERE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SessionRequest:
     """What :func:`~isthmus.pipeline.spark.session.open_session` was asked for; checked here."""
 
     master: str
@@ -111,7 +111,7 @@ class Request:
 
 
 def start_settings(
-    request: Request,
+    request: SessionRequest,
     folder: Path,
     driver_options: Sequence[str],
     executor_options: Sequence[str] = (),
@@ -142,7 +142,7 @@ def start_settings(
     return settings | runtime_settings(request)
 
 
-def runtime_settings(request: Request) -> dict[str, str]:
+def runtime_settings(request: SessionRequest) -> dict[str, str]:
     """What may also be set on a session of somebody else's server."""
     partitions = _PARTITIONS_ELSEWHERE if request.addresses else _local_cores(request.master)
     return {
@@ -174,7 +174,7 @@ def _local_cores(master: str) -> int:
     return int(number or 1)
 
 
-def _driver_memory(request: Request) -> str:
+def _driver_memory(request: SessionRequest) -> str:
     if request.local and request.memory is not None:
         return request.memory
     return f"{max(_LEAST_MIB, min(_MOST_MIB, memory_bytes() // 4 // 2**20))}m"

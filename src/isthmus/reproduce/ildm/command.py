@@ -28,8 +28,9 @@ from typing import Any
 from rich.console import Console
 
 from isthmus.bench.coordinator.progress import Progress
+from isthmus.bench.coordinator.run_view import trial_line
 from isthmus.bench.experiment import Searched
-from isthmus.bench.limit.search import Found, Outcome
+from isthmus.bench.limit.search import Found, TrialOutcome
 from isthmus.bench.limit.trial import PILE_UP
 from isthmus.bench.report.results import IndexTables, Result, result_of
 from isthmus.errors import BrokerFailed, IsthmusError, LoadFailed, ReproduceError
@@ -38,7 +39,7 @@ from isthmus.reproduce.ildm import narration
 from isthmus.reproduce.ildm.experiments import Experiment, choose, experiments, missing_brokers
 from isthmus.reproduce.ildm.paper import Claim, compare
 from isthmus.reproduce.ildm.report import Reproduced, Settings, write_report
-from isthmus.reproduce.ildm.search import begin, search_limit
+from isthmus.reproduce.ildm.search import begin, search_experiment
 from isthmus.reproduce.ildm.timing import forecast_s, times_for
 
 __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]
@@ -66,7 +67,7 @@ def reproduce(
     settings: Settings,
     *,
     console: Console | None = None,
-    search: Search = search_limit,
+    search: Search = search_experiment,
     compute: Compute | None = None,
     write: Callable[[Reproduced, Sequence[Claim]], None] = write_report,
 ) -> Reproduced:
@@ -185,7 +186,9 @@ def _one(
                 experiment,
                 begun,
                 progress=Progress(console) if console.is_terminal else None,
-                tell=lambda trial, outcome: narration.trial(console, trial, outcome),
+                tell=lambda trial, outcome: console.print(
+                    trial_line(trial, outcome), markup=False, soft_wrap=True
+                ),
             ),
         )
     except IsthmusError as error:
@@ -221,7 +224,7 @@ def _finish(done: Reproduced, compute: Compute) -> None:
     done.results = results_of(done.searched, done.tables)
 
 
-def check_equal(outcomes: Sequence[Outcome], tables: IndexTables) -> None:
+def check_equal(outcomes: Sequence[TrialOutcome], tables: IndexTables) -> None:
     """What the searches went by must be what Spark says of the same runs, to the last digit."""
     summary: dict[str, Mapping[str, Any]] = {row["run"]: row for row in tables["summary"]}
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""What a reproduction says on the terminal while it works: the plan, each measurement, the end."""
+"""What a reproduction says on the terminal while it works: the plan, the end of each search."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isthmus.bench.coordinator.run_view import in_words
 from isthmus.bench.experiment import Searched
-from isthmus.bench.limit.search import Outcome, Trial
-from isthmus.bench.limit.trial import PILE_UP
 from isthmus.reproduce.ildm.experiments import Experiment
 from isthmus.reproduce.ildm.paper import Claim
 from isthmus.reproduce.ildm.timing import Timing, forecast_s
 
-__all__ = ["claims", "clock", "found", "plan", "trial"]
+__all__ = ["claims", "clock", "found", "plan"]
 
 STYLES = {"yes": "green", "no": "red", "within noise": "yellow", "not measured": "dim"}
 
@@ -36,35 +35,12 @@ def plan(
     console.print(f"{len(wanted)} experiments, then the indexes and the report: about {total}")
 
 
-def trial(console: Console, made: Trial, outcome: Outcome) -> None:
-    """One measurement of a search."""
-    judged = "under the limit" if outcome.satisfies else f"over it ({outcome.limited_by})"
-    if outcome.under_limit and not outcome.kept_pace:
-        judged = f"publishers held back ({outcome.limited_by})"
-    elif any(note.startswith(PILE_UP) for note in outcome.notes):
-        judged = PILE_UP
-    console.print(
-        f"  {made.interval_ns / 1e6:9.4g} ms  egress {outcome.egress:10,.0f}/s  "
-        f"ratio {outcome.ratio:.4f}  {judged}",
-        markup=False,
-    )
-
-
 def found(console: Console, name: str, searched: Searched, took_s: float) -> None:
     """The end of a search."""
-    limit = searched.found
-    for note in searched.notes:
+    for note in [*searched.notes, *searched.found.notes]:
         console.print(f"  note: {note}", markup=False)
-    if limit.outcome is None or limit.interval_ns is None:
-        console.print(f"{name}: no limit found: {'; '.join(limit.notes)}", markup=False)
-        return
-    at_least = "at least " if limit.is_lower_bound else ""
-    console.print(
-        f"{name}: {at_least}{limit.outcome.egress:,.0f} messages/s out, each publisher every "
-        f"{limit.interval_ns / 1e6:.4g} ms; {limit.measurements} measurements, {clock(took_s)}",
-        style="bold",
-        markup=False,
-    )
+    said = f"{name}: {in_words(searched.found)} Took {clock(took_s)}."
+    console.print(said, style="bold", markup=False)
 
 
 def claims(console: Console, judged: Sequence[Claim]) -> None:

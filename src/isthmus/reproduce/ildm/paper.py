@@ -24,9 +24,9 @@ from typing import Final, Literal
 from isthmus.bench.report.results import Result
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
-__all__ = ["Claim", "Range", "Verdict", "compare", "noise_of"]
+__all__ = ["Claim", "Holds", "Range", "compare", "noise_of"]
 
-Verdict = Literal["yes", "no", "within noise", "not measured"]
+Holds = Literal["yes", "no", "within noise", "not measured"]
 
 OVERHEAD: Final = 0.10
 BEST_CASE: Final = 4.3
@@ -43,7 +43,7 @@ class Claim:
     statement: str
     paper: str
     ours: str
-    verdict: Verdict
+    verdict: Holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def ratio(one: Result, other: Result, noise: float = 0.0) -> Range:
     )
 
 
-def at_least(value: Range, bound: float) -> Verdict:
+def at_least(value: Range, bound: float) -> Holds:
     """Whether `value` reaches `bound`."""
     if value.least >= bound:
         return "yes"
@@ -223,7 +223,7 @@ def _latency_claim(what: str, paper: str, longer: Result, shorter: Result) -> Cl
         f"{r.name} {_ms(r.latency_mean_ms)} (median {_ms(r.latency_p50_ms)})"
         for r in (longer, shorter)
     )
-    verdict: Verdict = "within noise"
+    verdict: Holds = "within noise"
     if min(means, medians) > 1 + LATENCY_NOISE:
         verdict = "yes"
     elif max(means, medians) < 1 / (1 + LATENCY_NOISE):

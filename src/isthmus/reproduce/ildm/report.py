@@ -16,7 +16,7 @@ from typing import Final
 
 from isthmus.bench.experiment import Searched
 from isthmus.bench.report import plots, sections
-from isthmus.bench.report.page import Section, page, paragraph, table
+from isthmus.bench.report.page import PageSection, page, paragraph, table
 from isthmus.bench.report.results import IndexTables, Result, write_csv, write_json
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.bench.scenario import load_scenario
@@ -89,7 +89,7 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
     noise = noise_of({result.name: result for result in done.results})
     title = "ILDM reproduced" + (" (quick)" if done.settings.quick else "")
     made = [
-        Section("The paper and this machine", _verdicts(claims, noise)),
+        PageSection("The paper and this machine", _verdicts(claims, noise)),
         *_figures(done.results),
         sections.loss_section(done.results),
         sections.bottleneck_section(done.results),
@@ -116,7 +116,7 @@ def _verdicts(claims: Sequence[Claim], noise: float) -> str:
     return paragraph(text) + table(header, rows)
 
 
-def _figures(results: Sequence[Result]) -> list[Section | None]:
+def _figures(results: Sequence[Result]) -> list[PageSection | None]:
     singles, patterns, mixed = _groups(results)
     return [
         sections.limits_section(
@@ -182,7 +182,7 @@ def _searches(done: Reproduced) -> dict[str, list[plots.Point]]:
     return points
 
 
-def _not_measured(done: Reproduced) -> Section | None:
+def _not_measured(done: Reproduced) -> PageSection | None:
     rows = [(name, "a broker is missing", why) for name, why in done.left_out.items()]
     rows += [(name, "failed", why) for name, why in done.failed.items()]
     rows += [
@@ -190,7 +190,7 @@ def _not_measured(done: Reproduced) -> Section | None:
         for name, searched in done.searched.items()
         if searched.found.outcome is None
     ]
-    return Section("Not measured", table(("experiment", "", "why"), rows)) if rows else None
+    return PageSection("Not measured", table(("experiment", "", "why"), rows)) if rows else None
 
 
 def _setup(done: Reproduced) -> dict[str, str]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.experiment import Searched, WarmUp, limit_of
 from isthmus.bench.limit.file import read_limit_file
-from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import SearchOptions, Trial, TrialOutcome
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import ReproduceError
 from isthmus.reproduce.ildm.experiments import Experiment
 from isthmus.reproduce.ildm.timing import WARM_UP_S, Times
 
-__all__ = ["Begun", "begin", "limit_path", "search_limit"]
+__all__ = ["Begun", "begin", "limit_path", "search_experiment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ def begin(
     return Begun(scenario, SearchOptions(first_interval_ns, guided=not grid))
 
 
-def search_limit(
+def search_experiment(
     out: Path,
     experiment: Experiment,
     begun: Begun,
     *,
     progress: Progress | None = None,
-    tell: Callable[[Trial, Outcome], None] = lambda trial, outcome: None,
+    tell: Callable[[Trial, TrialOutcome], None] = lambda trial, outcome: None,
 ) -> Searched:
     """Search on until the limit is found; `tell` hears of every measurement that is made."""
     return limit_of(

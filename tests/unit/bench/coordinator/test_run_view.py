@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from isthmus.bench.coordinator.run_view import in_words, print_trial
-from isthmus.bench.limit.search import Found, Outcome, Trial
+from isthmus.bench.limit.search import Found, Trial, TrialOutcome
 
-UNDER = Outcome("r", True, 1.0, 500.0, 5_000.0, 0.0, True, "nothing")
+UNDER = TrialOutcome("r", True, 1.0, 500.0, 5_000.0, 0.0, True, "nothing")
 OVER = replace(UNDER, under_limit=False, ratio=0.9, limited_by="brokers")
 FOUND = Found("found", 20_000_000, UNDER, 19_500_000, OVER, "brokers", False, 9, ())
 

@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.bench.limit import file as limit_file
 from isthmus.bench.limit.file import LimitFile, find_limit, read_limit_file
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LimitError
 from isthmus.processes.children import Launch, end, launch
@@ -39,17 +39,17 @@ class System:
         self.measured: list[Trial] = []
         self._ends_after = ends_after
 
-    def __call__(self, trial: Trial) -> Outcome:
+    def __call__(self, trial: Trial) -> TrialOutcome:
         if len(self.measured) == self._ends_after:
             raise Killed
         self.measured.append(trial)
         ok = trial.interval_ns >= 3.14 * MS
         egress = 1e10 / trial.interval_ns
         run = f"run-{trial.number}"
-        return Outcome(run, ok, 1.0 if ok else 0.9, egress / 10, egress, 0.0, True, "", ("é",))
+        return TrialOutcome(run, ok, 1.0 if ok else 0.9, egress / 10, egress, 0.0, True, "", ("é",))
 
 
-def search(path: Path, system: Callable[[Trial], Outcome]) -> Found:
+def search(path: Path, system: Callable[[Trial], TrialOutcome]) -> Found:
     with opened(path) as file:
         return find_limit(system, LimitSearch(OPTIONS), file)
 

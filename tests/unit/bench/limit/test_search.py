@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.limit.search import Found, LimitSearch, Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
 from isthmus.errors import LimitError
 
 MS = 1_000_000
@@ -20,13 +20,13 @@ def outcome(
     limited_by: str = "",
     egress: float = 100.0,
     narrow: bool = False,
-) -> Outcome:
+) -> TrialOutcome:
     ratio = 1.0 if ok else 0.98 if narrow else 0.9
-    return Outcome("run", ok, ratio, egress / 10, egress, 0.0, kept_pace, limited_by)
+    return TrialOutcome("run", ok, ratio, egress / 10, egress, 0.0, kept_pace, limited_by)
 
 
 def searched(
-    options: SearchOptions, system: Callable[[Trial], Outcome]
+    options: SearchOptions, system: Callable[[Trial], TrialOutcome]
 ) -> tuple[list[Trial], Found]:
     search = LimitSearch(options)
     trials: list[Trial] = []
@@ -37,7 +37,7 @@ def searched(
     return trials, search.limit
 
 
-def at_least(threshold_ms: float) -> Callable[[Trial], Outcome]:
+def at_least(threshold_ms: float) -> Callable[[Trial], TrialOutcome]:
     return lambda trial: outcome(trial.interval_ns >= threshold_ms * MS)
 
 
@@ -83,7 +83,7 @@ def test_the_ends_of_the_grid_are_not_measured_twice(threshold_ms: float, result
 
 
 def test_a_doubtful_failure_is_measured_again_and_once_only() -> None:
-    def system(trial: Trial) -> Outcome:
+    def system(trial: Trial) -> TrialOutcome:
         narrow = trial.interval_ns in (3.1 * MS, 2.5 * MS)
         again = narrow and trial.number and trials[-1] == trial.interval_ns
         trials.append(trial.interval_ns)
@@ -98,7 +98,7 @@ def test_a_doubtful_failure_is_measured_again_and_once_only() -> None:
 
 
 def test_the_minimum_counts_where_longer_intervals_fail_and_it_is_said() -> None:
-    def system(trial: Trial) -> Outcome:
+    def system(trial: Trial) -> TrialOutcome:
         return outcome(trial.interval_ns >= 3.14 * MS and trial.interval_ns != 3.6 * MS)
 
     _, found = searched(SearchOptions(1 * MS), system)
@@ -111,7 +111,7 @@ def test_the_minimum_counts_where_longer_intervals_fail_and_it_is_said() -> None
 
 
 def test_publishers_that_fall_behind_are_not_under_the_limit() -> None:
-    def system(trial: Trial) -> Outcome:
+    def system(trial: Trial) -> TrialOutcome:
         return outcome(True, kept_pace=trial.interval_ns >= 3.14 * MS, limited_by="brokers")
 
     _, found = searched(SearchOptions(1 * MS), system)
@@ -124,7 +124,7 @@ def test_publishers_that_fall_behind_are_not_under_the_limit() -> None:
     [("brokers", False), ("", False), ("load tool", True), ("machine", True), ("network", True)],
 )
 def test_what_gave_way_first(limited_by: str, lower: bool) -> None:
-    def system(trial: Trial) -> Outcome:
+    def system(trial: Trial) -> TrialOutcome:
         ok = trial.interval_ns >= 3.14 * MS
         by = limited_by if trial.interval_ns == 3.1 * MS else "subscribers"
         return outcome(ok, limited_by="nothing" if ok else by)
@@ -137,7 +137,7 @@ def test_what_gave_way_first(limited_by: str, lower: bool) -> None:
 
 
 def test_one_failure_of_the_brokers_own_shows_that_they_gave_way() -> None:
-    def system(trial: Trial) -> Outcome:
+    def system(trial: Trial) -> TrialOutcome:
         ok = trial.interval_ns >= 3.14 * MS
         measured.append(trial.interval_ns)
         spoilt = measured.count(trial.interval_ns) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.bench.coordinator.run_files import COORDINATOR
-from isthmus.bench.limit.search import Outcome, SearchOptions, Trial
+from isthmus.bench.limit.search import SearchOptions, Trial, TrialOutcome
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LimitError
@@ -56,7 +56,7 @@ def test_a_measurement_has_the_scenarios_own_length(
 ) -> None:
     session = Session(summary | {"limited_by": "brokers"})
     measure = measuring(session, tmp_path, SCENARIO, OPTIONS, prefix="limit")
-    assert measure(trial()) == Outcome(
+    assert measure(trial()) == TrialOutcome(
         "limit-007-3200000ns", True, 0.995, 100.0, 995.0, 0.005, True, "brokers", ("seen",)
     )
     assert session.asked == [("limit-007-3200000ns", {"interval_ns": 3_200_000})]

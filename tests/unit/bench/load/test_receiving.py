@@ -25,8 +25,8 @@ from isthmus.bench.load.receiving import (
     READS,
     Columns,
     Inbox,
+    LoadSubscription,
     Parser,
-    Subscription,
 )
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -82,8 +82,8 @@ class Subscriber:
     template: Template
 
     @property
-    def subscription(self) -> Subscription:
-        return Subscription(self.client, self.topic, self.template)
+    def subscription(self) -> LoadSubscription:
+        return LoadSubscription(self.client, self.topic, self.template)
 
 
 def rows(columns: Columns) -> list[Row]:

@@ -19,7 +19,7 @@ from isthmus.bench.load.sending import (
     WRITE_BYTES,
     Outbox,
     Publisher,
-    Schedule,
+    SendSchedule,
     SentLog,
     phase_ns,
 )
@@ -78,8 +78,8 @@ class Stage:
             send = self.connections[-1].send
             self.publishers.append(Publisher(client, client % 3, outbox, send))
 
-    def schedule(self, *, interval_ns: int, duration_ns: int) -> Schedule:
-        return Schedule(
+    def schedule(self, *, interval_ns: int, duration_ns: int) -> SendSchedule:
+        return SendSchedule(
             self.publishers,
             start_ns=START_NS,
             duration_ns=duration_ns,
@@ -89,7 +89,7 @@ class Stage:
             headroom=self.headroom,
         )
 
-    def play(self, schedule: Schedule, until_ns: int | None = None) -> int:
+    def play(self, schedule: SendSchedule, until_ns: int | None = None) -> int:
         """Wake whenever the schedule asks for it; how often that was."""
         wakes = 0
         while (wake_ns := schedule.next_wake_ns()) is not None:

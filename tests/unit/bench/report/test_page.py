@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
-from isthmus.bench.limit.file import Measurement
-from isthmus.bench.limit.search import Outcome, Trial
-from isthmus.bench.report.page import Section, folded, page, paragraph, table
-from isthmus.bench.report.results import result_of
-from isthmus.bench.report.sections import search_points, write_report
+from isthmus.bench.limit.file import MeasuredTrial
+from isthmus.bench.limit.search import Trial, TrialOutcome
+from isthmus.bench.report import sections
+from isthmus.bench.report.page import PageSection, folded, page, paragraph, table
+from isthmus.bench.report.plots import Point
+from isthmus.bench.report.results import IndexTables, Result, result_of
+from isthmus.bench.report.sections import search_points
 from support.made_up_runs import losses_rows, summary_row, usage_rows
 
 
@@ -42,7 +43,7 @@ def balanced(html: str) -> set[str]:
 
 def test_text_from_outside_is_escaped() -> None:
     evil = "<script>alert('x')</script>&"
-    html = page(evil, evil, [Section(evil, paragraph(evil) + table([evil], [[evil]]))])
+    html = page(evil, evil, [PageSection(evil, paragraph(evil) + table([evil], [[evil]]))])
     assert "<script" not in html
     assert "script" not in balanced(html)
 
@@ -67,7 +68,27 @@ def test_cells() -> None:
     assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["0.123", "12,346", "yes", "≥ 5"]
 
 
-def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> None:
+def whole_page(
+    results: list[Result],
+    tables: IndexTables,
+    searches: dict[str, list[Point]],
+    *,
+    setup: dict[str, str],
+) -> str:
+    """Every section there is."""
+    made = [
+        sections.limits_section("Throughput and latency", "", results),
+        sections.loss_section(results),
+        sections.bottleneck_section(results),
+        sections.cpu_section(results, 2),
+        sections.seconds_section(results, tables),
+        sections.search_section(searches),
+        sections.key_section("What it ran on", setup),
+    ]
+    return page("A broker", "What it can do.", [each for each in made if each])
+
+
+def test_a_report_of_any_benchmark_needs_nothing_beside_it() -> None:
     tables = {
         "summary": [summary_row("r1")],
         "usage": usage_rows("r1", 1),
@@ -76,20 +97,14 @@ def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> No
             {"run": "r1", "second": 0, "in_window": True, "ingress": 5, "egress": 50},
         ],
     }
-    measurement = Measurement(Trial(0, 25_000_000), Outcome("r1", True, 1.0, 2e3, 2e4, 0.0, True))
+    measurement = MeasuredTrial(
+        Trial(0, 25_000_000), TrialOutcome("r1", True, 1.0, 2e3, 2e4, 0.0, True)
+    )
     points = search_points([measurement], 50, 10.0)
     assert points[0].offered == 20_000.0
-    write_report(
-        tmp_path / "report.html",
-        "A broker",
-        "What it can do.",
-        [result_of(tables, "r1")],
-        tables,
-        setup={"processor": "2 cores"},
-        cores=2,
-        searches={"r1": points},
+    html = whole_page(
+        [result_of(tables, "r1")], tables, {"r1": points}, setup={"processor": "2 cores"}
     )
-    html = (tmp_path / "report.html").read_text()
     tags = balanced(html)
     assert "svg" in tags
     assert not tags & {"script", "link", "img", "iframe"}
@@ -101,11 +116,10 @@ def test_a_report_of_any_benchmark_needs_nothing_beside_it(tmp_path: Path) -> No
         assert f"<h2>{title}</h2>" in html
 
 
-def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
+def test_sections_without_data_are_left_out() -> None:
     tables = {"summary": [summary_row("r1")], "usage": [], "per_second": [], "losses": []}
     results = [result_of(tables, "r1")]
-    write_report(tmp_path / "r.html", "t", "l", results, tables, setup={}, cores=2)
-    html = (tmp_path / "r.html").read_text()
+    html = whole_page(results, tables, {}, setup={})
     assert "<h2>CPU</h2>" not in html
     assert "<h2>The search</h2>" not in html
     assert "nobody watched" not in html  # the run says what limited it

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.watch.bottleneck import Verdict, judge
+from isthmus.bench.watch.bottleneck import Bottleneck, judge
 from isthmus.bench.watch.evidence import Counts, Evidence, Flow, LoadUse, ServerUse
 
 ALL_WELL = Counts(offered=1_000, sent=1_000, expected=10_000, received=10_000, limit_ratio=1.0)
 LOSS = replace(ALL_WELL, received=9_000)
 
 
-def verdict(counts: Counts = LOSS, **evidence: Any) -> Verdict:
+def verdict(counts: Counts = LOSS, **evidence: Any) -> Bottleneck:
     return judge(Evidence(counts, **evidence))
 
 
@@ -33,7 +33,7 @@ PAUSED = {"eth0 rx_pause": 17}
 
 
 def test_under_the_limit_nothing_limits() -> None:
-    assert verdict(ALL_WELL) == Verdict("nothing", ())
+    assert verdict(ALL_WELL) == Bottleneck("nothing", ())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_run_at_the_limit_is_under_it(counts: Counts) -> None:
 
 
 def test_brokers_when_there_is_no_other_cause() -> None:
-    assert verdict() == Verdict("brokers", ("1,000 of 10,000 deliveries are missing",))
+    assert verdict() == Bottleneck("brokers", ("1,000 of 10,000 deliveries are missing",))
 
 
 @pytest.mark.parametrize(

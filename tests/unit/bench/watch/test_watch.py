@@ -13,7 +13,7 @@ from isthmus.bench.watch import pause_frames, samples, tcp_info, watch
 from isthmus.bench.watch.pause_frames import PauseFrames
 from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, table
 from isthmus.bench.watch.tcp_info import TcpInfo
-from isthmus.bench.watch.watch import Connection, Watch, Watched, WatchedTables, machine_use
+from isthmus.bench.watch.watch import Watch, Watched, WatchedConnection, WatchedTables, machine_use
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 from isthmus.pipeline.log.schema import LINKS, RESOURCES
@@ -214,9 +214,9 @@ def test_a_node_that_does_not_answer_is_noted(monkeypatch: pytest.MonkeyPatch) -
 # ---- the servers' ends ---------------------------------------------------------------------
 
 
-def subscriber(number: int, port: int = 1883, role: str = "subscriber") -> Connection:
+def subscriber(number: int, port: int = 1883, role: str = "subscriber") -> WatchedConnection:
     local = f"127.0.0.1:{40_000 + number}"
-    return Connection(f"t-sub-{number}", "n1", role, local, Address("127.0.0.1", port))
+    return WatchedConnection(f"t-sub-{number}", "n1", role, local, Address("127.0.0.1", port))
 
 
 def test_the_servers_ends_of_subscribers_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_pause_frames_of_the_interfaces_on_the_way(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(pause_frames, "take", take)
     clients = [
-        Connection("t-pub-1", "n1", "publisher", "192.0.2.1:40001", Address(host, 1883))
+        WatchedConnection("t-pub-1", "n1", "publisher", "192.0.2.1:40001", Address(host, 1883))
         for host in ways
     ]
     watching = Watch(every_s=EVERY_S)

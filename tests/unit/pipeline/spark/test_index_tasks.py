@@ -78,7 +78,7 @@ def test_progress_over_connect_is_shown(monkeypatch: Any) -> None:
             return written
 
     monkeypatch.setattr(job_progress, "_LOOK_S", 0.001)
-    monkeypatch.setattr(job_progress, "_PLAIN_EVERY", 1)
+    monkeypatch.setattr(job_progress, "_PLAIN_EVERY_S", 0.001)
     session: Any = Connect()
     output = Output()
     with job_progress.shown_progress(session, Console(file=output)):

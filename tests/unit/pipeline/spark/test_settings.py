@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import SparkError, SparkFailed
-from isthmus.pipeline.spark.settings import Request, memory_bytes, runtime_settings, start_settings
+from isthmus.pipeline.spark.settings import (
+    SessionRequest,
+    memory_bytes,
+    runtime_settings,
+    start_settings,
+)
 
 
 def request(
     master: str = "local[*]", *, connect: str | None = None, memory: str | None = None
-) -> Request:
-    return Request(master, connect, False, memory)
+) -> SessionRequest:
+    return SessionRequest(master, connect, False, memory)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_memory_is_not_ours_to_set_on_a_connect_server() -> None:
     ],
 )
 def test_where_to_reach_it(
-    asked: Request, addresses: tuple[tuple[str, int], ...], loopback: bool
+    asked: SessionRequest, addresses: tuple[tuple[str, int], ...], loopback: bool
 ) -> None:
     assert asked.addresses == addresses
     assert asked.loopback is loopback

@@ -11,7 +11,7 @@ from isthmus.bench.limit.trial import piles_up
 from isthmus.pipeline.count.direct import RunSummary
 from isthmus.reproduce.ildm import search
 from isthmus.reproduce.ildm.experiments import Experiment, experiments
-from isthmus.reproduce.ildm.search import Begun, begin, search_limit
+from isthmus.reproduce.ildm.search import Begun, begin, search_experiment
 from isthmus.reproduce.ildm.timing import QUICK
 from support.made_up_runs import summary_row
 
@@ -56,7 +56,7 @@ def test_brokers_that_compile_as_they_run_are_warmed_up(
         return "searched"
 
     monkeypatch.setattr(search, "limit_of", limit_of)
-    assert search_limit(tmp_path, ALL[name], begun(tmp_path, ALL[name])) == "searched"  # type: ignore[comparison-overlap]
+    assert search_experiment(tmp_path, ALL[name], begun(tmp_path, ALL[name])) == "searched"  # type: ignore[comparison-overlap]
     assert asked["prefix"] == name
     warm_up = asked["warm_up"]
     assert isinstance(warm_up, bench_experiment.WarmUp) is warmed
