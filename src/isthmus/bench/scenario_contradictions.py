@@ -13,6 +13,7 @@ from isthmus.bench.scenario import Latency, Overview
 from isthmus.config.addresses import Address
 from isthmus.config.mistakes import Mistakes, Table, known_names, raw_table, raw_tables, same_ids
 from isthmus.errors import RemoteProtocolError
+from isthmus.graph import search
 from isthmus.mqtt.filters.topics import check_topic_name
 
 __all__ = ["scenario_contradictions", "too_short"]
@@ -176,14 +177,14 @@ def _parts(servers: list[tuple[int, Table]]) -> dict[str, str]:
         for _, server in servers
         if _is_named(server) and "address" not in server
     }
-    part = {identity: identity for identity in started}
-    for identity, server in started.items():
-        peers = server.get("peers")
-        for peer in peers if isinstance(peers, list) else ():
-            if isinstance(peer, str) and peer in part:
-                low, high = sorted((part[identity], part[peer]))
-                part = {name: low if of == high else of for name, of in part.items()}
-    return part
+    links = [
+        (identity, peer)
+        for identity, server in started.items()
+        for peers in [server.get("peers")]
+        for peer in (peers if isinstance(peers, list) else ())
+        if isinstance(peer, str) and peer in started
+    ]
+    return {identity: min(search(links, identity)) for identity in started}
 
 
 def _not_joined(source: str, node: str, topic: object) -> str:

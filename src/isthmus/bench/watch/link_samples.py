@@ -8,11 +8,12 @@ connection of a larger crowd is looked at in turn.  The counters are the kernel'
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.watch import tcp_info
+from isthmus.bench.watch.samples import LinkRow, link_row
 from isthmus.bench.watch.tcp_info import TcpInfo
 from isthmus.pipeline.log.schema import LINKS
 
@@ -49,12 +50,12 @@ class LinkSamples:
     def __init__(
         self,
         connections: Sequence[Sampled],
-        write: Callable[[dict[str, list[Any]]], None],
+        write: Callable[[Mapping[str, Sequence[Any]]], None],
     ) -> None:
         self._connections = tuple(connections)
         self._write = write
         self._next = 0
-        self._columns: dict[str, list[Any]] = {name: [] for name in LINKS.names}
+        self._rows: list[LinkRow] = []
         self._first = [self._read(connection) for connection in connections]
         self._last = list(self._first)
         self._window_bytes: list[int | None] = [None] * len(connections)
@@ -67,15 +68,19 @@ class LinkSamples:
             self._next = (number + 1) % count
             info = self._look(number)
             if info is not None:
-                self._row(t_ns, self._connections[number], info)
-        if len(self._columns["t_ns"]) >= GROUP_ROWS:
+                one = self._connections[number]
+                client, messages = one.client, one.messages()
+                self._rows.append(
+                    link_row(t_ns, "client", client.node, client.name, info, messages)
+                )
+        if len(self._rows) >= GROUP_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Hand the rows on."""
-        if self._columns["t_ns"]:
-            self._write(self._columns)
-            self._columns = {name: [] for name in LINKS.names}
+        if self._rows:
+            self._write(dict(zip(LINKS.names, zip(*self._rows, strict=True), strict=True)))
+            self._rows = []
 
     def growth(self) -> list[dict[str, Any]]:
         """What each connection's counters grew by during the run, as far as it is known."""
@@ -103,22 +108,3 @@ class LinkSamples:
     @staticmethod
     def _read(connection: Sampled) -> TcpInfo | None:
         return None if connection.sock is None else tcp_info.read(connection.sock)
-
-    def _row(self, t_ns: int, connection: Sampled, info: TcpInfo) -> None:
-        messages_out, messages_in = connection.messages()
-        row = {
-            "t_ns": t_ns,
-            "kind": "client",
-            "node": connection.client.node,
-            "peer": connection.client.name,
-            "messages_out": messages_out,
-            "messages_in": messages_in,
-            "bytes_out": info.bytes_sent,
-            "bytes_in": info.bytes_received,
-            "retransmits": info.retransmits,
-            "rwnd_limited_us": info.rwnd_limited_us,
-            "sndbuf_limited_us": info.sndbuf_limited_us,
-            "busy_us": info.busy_us,
-        }
-        for name, values in self._columns.items():
-            values.append(row[name])

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["MAX_ROWS", "LinkRow", "ResourceRow", "Series", "table"]
+from isthmus.bench.watch.tcp_info import TcpInfo
+
+__all__ = ["MAX_ROWS", "LinkRow", "ResourceRow", "Series", "link_row", "table"]
 
 MAX_ROWS: Final = 200_000
 """Of one series; some 60 MB."""
@@ -44,6 +46,30 @@ class LinkRow(NamedTuple):
     rwnd_limited_us: int | None = None
     sndbuf_limited_us: int | None = None
     busy_us: int | None = None
+
+
+def link_row(  # noqa: PLR0917 - the first columns, in their order
+    t_ns: int,
+    kind: str,
+    node: str,
+    peer: str,
+    info: TcpInfo,
+    messages: tuple[int | None, int | None] = (None, None),
+) -> LinkRow:
+    """What the kernel counted of a connection, and the messages sent and received on it."""
+    return LinkRow(
+        t_ns,
+        kind,
+        node,
+        peer,
+        *messages,
+        bytes_out=info.bytes_sent,
+        bytes_in=info.bytes_received,
+        retransmits=info.retransmits,
+        rwnd_limited_us=info.rwnd_limited_us,
+        sndbuf_limited_us=info.sndbuf_limited_us,
+        busy_us=info.busy_us,
+    )
 
 
 class Series:

@@ -29,7 +29,7 @@ import psutil
 
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.watch import pause_frames, tcp_info
-from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, table
+from isthmus.bench.watch.samples import LinkRow, ResourceRow, Series, link_row, table
 from isthmus.bench.watch.tcp_info import TcpInfo
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
@@ -303,20 +303,7 @@ class _Watching:
                 continue
             first, _ = self._ends.get(key, (info, info))
             self._ends[key] = (first, info)
-            rows.append(
-                LinkRow(
-                    t_ns,
-                    "server",
-                    connection.node,
-                    connection.client,
-                    bytes_out=info.bytes_sent,
-                    bytes_in=info.bytes_received,
-                    retransmits=info.retransmits,
-                    rwnd_limited_us=info.rwnd_limited_us,
-                    sndbuf_limited_us=info.sndbuf_limited_us,
-                    busy_us=info.busy_us,
-                )
-            )
+            rows.append(link_row(t_ns, "server", connection.node, connection.client, info))
         return rows
 
     # ---- the nodes -----------------------------------------------------------------------
