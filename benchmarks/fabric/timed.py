@@ -50,4 +50,4 @@ def plug_in(folder: Path) -> dict[str, str]:
         f"[{GROUP}]\n{cls.name} = {cls.__module__}:{cls.__qualname__}\n"
     )
     repository = Path(__file__).resolve().parents[2]
-    return {"PYTHONPATH": f"{folder}:{repository}"}
+    return {"PYTHONPATH": f"{folder}:{repository}:{repository / 'src'}"}
