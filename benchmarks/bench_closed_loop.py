@@ -12,8 +12,8 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,16 @@ from benchmarks.command import parser_of, run
 from benchmarks.relay.load import connect
 from benchmarks.relay.processes import (
     Process,
-    configured_node,
     cpu_ns,
     machine_busy_ns,
     running_broker,
+    running_node,
 )
 from benchmarks.relay.report import conclude, machine_facts
 from benchmarks.relay.statistics import Run, Slice, Target, pool, slices_of, spread
 from benchmarks.relay.verdict import Figure
 
 from isthmus.errors import LoadError
-from isthmus.processes.ports import free_port
 
 __all__ = ["Load", "Publisher", "main"]
 
@@ -165,25 +164,14 @@ def _round(load: Load, number: int) -> dict[str, Run]:
     slices: dict[str, list[Slice]] = {path: [] for path in PATHS}
     with (
         running_broker() as broker,
-        _node(broker.port, "rest_s = 0.0") as never,
-        _node(broker.port, "") as default,
+        running_node(broker.port, "[limits]\nrest_s = 0.0") as never,
+        running_node(broker.port) as default,
     ):
         processes = {"broker": broker, "never rests": never, "default": default}
         ports = {"direct": broker.port, "never rests": never.port, "default": default.port}
         for path in order + order[::-1]:
             slices[path] += _measure(load, ports[path], processes)
     return {path: pool(found) for path, found in slices.items()}
-
-
-@contextmanager
-def _node(broker_port: int, limits: str) -> Iterator[Process]:
-    port = free_port()
-    config = (
-        f'[node]\nid = "bench"\n[listen]\nmqtt = "127.0.0.1:{port}"\n[limits]\n{limits}\n'
-        f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"\n[log]\nlevel = "warning"\n'
-    )
-    with configured_node(config, port) as node:
-        yield node
 
 
 def _measure(load: Load, port: int, processes: Mapping[str, Process]) -> list[Slice]:

@@ -29,7 +29,7 @@ from benchmarks.hostile.attacker import attack
 from benchmarks.hostile.bystanders import running_bystanders
 from benchmarks.hostile.inputs import INPUTS, Input, Target
 from benchmarks.hostile.report import Round, Row, print_rows, write_docs, write_json
-from benchmarks.relay.processes import configured_node, raise_file_limit, running_broker
+from benchmarks.relay.processes import configured_node, node_file, raise_file_limit, running_broker
 from benchmarks.relay.report import machine_facts
 
 from isthmus.errors import LoadError
@@ -123,17 +123,15 @@ def running_site(size: float) -> Iterator[Site]:
     ports = [free_port() for _ in range(6)]
     port, link_port, ws_port, admin_port, neighbor_port, neighbor_admin_port = ports
     with running_broker() as broker, running_broker() as other_broker:
-        node = (
-            f'[node]\nid = "attacked"\n[listen]\nmqtt = "127.0.0.1:{port}"\n'
-            f'ws = "127.0.0.1:{ws_port}"\nlink = "127.0.0.1:{link_port}"\n'
-            f'admin = "127.0.0.1:{admin_port}"\n[log]\nlevel = "warning"\n'
-            f'[broker]\nurl = "mqtt://127.0.0.1:{broker.port}"\n'
+        node = node_file(
+            "attacked", broker.port, mqtt=port, ws=ws_port, link=link_port, admin=admin_port
         )
-        neighbor = (
-            f'[node]\nid = "neighbor"\n[listen]\nmqtt = "127.0.0.1:{neighbor_port}"\n'
-            f'admin = "127.0.0.1:{neighbor_admin_port}"\n[log]\nlevel = "warning"\n'
-            f'[broker]\nurl = "mqtt://127.0.0.1:{other_broker.port}"\n'
-            f'[[peer]]\naddress = "127.0.0.1:{link_port}"\n'
+        neighbor = node_file(
+            "neighbor",
+            other_broker.port,
+            peer=link_port,
+            mqtt=neighbor_port,
+            admin=neighbor_admin_port,
         )
         with configured_node(node, port), configured_node(neighbor, neighbor_port):
             target = Target(port, link_port, ws_port, admin_port, size)

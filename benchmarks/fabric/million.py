@@ -22,10 +22,18 @@ from pathlib import Path
 
 from benchmarks.bench_filter_index import HOT_TOPICS, all_filters, topics_by_hits
 from benchmarks.fabric.neighbor import Announcer, Neighbor, running_neighbor
-from benchmarks.fabric.sites import fabric_status, node_file, running_mosquitto
+from benchmarks.fabric.sites import fabric_status
 from benchmarks.fabric.timed import plug_in
 from benchmarks.relay.load import connect
-from benchmarks.relay.processes import Memory, configured_node, cpu_ns, memory, peak_bytes
+from benchmarks.relay.processes import (
+    Memory,
+    configured_node,
+    cpu_ns,
+    memory,
+    node_file,
+    peak_bytes,
+    running_broker,
+)
 from benchmarks.relay.statistics import percentile
 
 from isthmus.bench.load.frames import LEVEL
@@ -77,10 +85,9 @@ def measure_million(filters: int, topics: int, seed: int = 1) -> Million:
     mqtt, link, admin = free_port(), free_port(), free_port()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-"))
-        broker = stack.enter_context(running_mosquitto())
-        config = node_file(
-            NODE, broker.port, mqtt=mqtt, link=link, admin=admin, algorithm=Announcer.name
-        )
+        broker = stack.enter_context(running_broker())
+        algorithm = f'[cooperation]\nalgorithm = "{Announcer.name}"'
+        config = node_file(NODE, broker.port, algorithm, mqtt=mqtt, link=link, admin=admin)
         node = stack.enter_context(configured_node(config, mqtt, plug_in(Path(folder))))
         _wait(lambda: not _neighbors(admin), PUBLISH_S, "the node's status")
         before, cpu_before, began = memory(node.pid), cpu_ns(node.pid), time.perf_counter()

@@ -17,10 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.relay.processes import Process, configured_node
+from benchmarks.relay.processes import Process, configured_node, node_file, running_broker
 
-from isthmus.brokers import create
-from isthmus.errors import LoadError
 from isthmus.processes.ports import free_port
 
 __all__ = [
@@ -28,15 +26,10 @@ __all__ = [
     "Site",
     "bridge_lines",
     "fabric_status",
-    "node_file",
-    "running_mosquitto",
     "running_site",
 ]
 
 PATHS = ("bridge", "sf", "pf")
-
-UNLIMITED = ("max_queued_messages 0", "max_connections -1")
-"""The closed loop bounds the queues; a drop would be a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,51 +68,18 @@ def bridge_lines(far_port: int) -> list[str]:
     ]
 
 
-def node_file(
-    node_id: str,
-    broker_port: int,
-    *,
-    mqtt: int,
-    link: int,
-    admin: int,
-    algorithm: str,
-    peer: int = 0,
-) -> str:
-    """A node's file with the defaults but for its addresses and the algorithm."""
-    lines = [
-        f'[node]\nid = "{node_id}"',
-        f'[listen]\nmqtt = "127.0.0.1:{mqtt}"\nlink = "127.0.0.1:{link}"',
-        f'admin = "127.0.0.1:{admin}"',
-        f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"',
-        f'[cooperation]\nalgorithm = "{algorithm}"',
-        '[log]\nlevel = "warning"',
-    ]
-    if peer:
-        lines.append(f'[[peer]]\naddress = "127.0.0.1:{peer}"')
-    return "\n".join(lines) + "\n"
-
-
-@contextmanager
-def running_mosquitto(*more: str) -> Iterator[Process]:
-    """Mosquitto with unlimited queues and the configuration lines `more`."""
-    with create("mosquitto", extra=[*UNLIMITED, *more]) as broker:
-        yield Process(broker.pid, broker.port, broker.start_seconds)
-        if not broker.running:
-            raise LoadError(f"a broker ended by itself:\n{broker.log_tail()}")
-
-
 @contextmanager
 def running_site(path: str) -> Iterator[Site]:
     """Both brokers, joined as `path` says; whether they are is for a first message to show."""
     if path not in PATHS:
         raise ValueError(f"path {path!r}; known: {', '.join(PATHS)}")
     with ExitStack() as stack:
-        far = stack.enter_context(running_mosquitto())
+        far = stack.enter_context(running_broker())
         if path == "bridge":
-            near = stack.enter_context(running_mosquitto(*bridge_lines(far.port)))
+            near = stack.enter_context(running_broker(*bridge_lines(far.port)))
             yield Site(near.port, far.port, {"near broker": near.pid, "far broker": far.pid})
             return
-        near = stack.enter_context(running_mosquitto())
+        near = stack.enter_context(running_broker())
         near_link, near_admin = free_port(), free_port()
         near_node = _node(stack, path, "near", near, near_link, near_admin, 0)
         far_node = _node(stack, path, "far", far, free_port(), free_port(), near_link)
@@ -136,9 +96,8 @@ def _node(  # noqa: PLR0917 - the addresses of one node, in their order
     stack: ExitStack, path: str, name: str, broker: Process, link: int, admin: int, peer: int
 ) -> Process:
     mqtt = free_port()
-    config = node_file(
-        name, broker.port, mqtt=mqtt, link=link, admin=admin, algorithm=path, peer=peer
-    )
+    algorithm = f'[cooperation]\nalgorithm = "{path}"'
+    config = node_file(name, broker.port, algorithm, peer=peer, mqtt=mqtt, link=link, admin=admin)
     return stack.enter_context(configured_node(config, mqtt))
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "cpu_ns",
     "machine_busy_ns",
     "memory",
+    "node_file",
     "peak_bytes",
     "peak_resident",
     "raise_file_limit",
@@ -104,23 +105,35 @@ def raise_file_limit() -> int:
 
 
 @contextmanager
-def running_broker() -> Iterator[Process]:
-    """Mosquitto with its queues unlimited: the closed loop bounds them, a drop would be a loss."""
-    with create("mosquitto", extra=["max_queued_messages 0", "max_connections -1"]) as broker:
+def running_broker(*more: str) -> Iterator[Process]:
+    """Mosquitto with the configuration lines `more` and its queues unlimited.
+
+    The closed loop bounds them; a drop would be a loss.
+    """
+    lines = ["max_queued_messages 0", "max_connections -1", *more]
+    with create("mosquitto", extra=lines) as broker:
         yield Process(broker.pid, broker.port, broker.start_seconds)
         if not broker.running:
             raise LoadError(f"the broker ended by itself:\n{broker.log_tail()}")
 
 
+def node_file(
+    node_id: str, broker_port: int, more: str = "", *, peer: int = 0, **listen: int
+) -> str:
+    """A node's file with the defaults but for its addresses on loopback, and `more`."""
+    lines = [f'[node]\nid = "{node_id}"\n[listen]']
+    lines += [f'{name} = "127.0.0.1:{port}"' for name, port in listen.items()]
+    lines += [f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"', '[log]\nlevel = "warning"', more]
+    if peer:
+        lines.append(f'[[peer]]\naddress = "127.0.0.1:{peer}"')
+    return "\n".join(lines) + "\n"
+
+
 @contextmanager
-def running_node(broker_port: int) -> Iterator[Process]:
-    """``isthmus node`` in front of the broker, configured as the defaults are."""
+def running_node(broker_port: int, more: str = "") -> Iterator[Process]:
+    """``isthmus node`` in front of the broker, configured as the defaults are, but for `more`."""
     port = free_port()
-    config = (
-        f'[node]\nid = "bench"\n[listen]\nmqtt = "127.0.0.1:{port}"\n'
-        f'[broker]\nurl = "mqtt://127.0.0.1:{broker_port}"\n[log]\nlevel = "warning"\n'
-    )
-    with configured_node(config, port) as node:
+    with configured_node(node_file("bench", broker_port, more, mqtt=port), port) as node:
         yield node
 
 

@@ -16,10 +16,10 @@ from benchmarks.fabric.local import Local
 from benchmarks.fabric.million import Million, Routes, distinct_topics, routes_of
 from benchmarks.fabric.neighbor import Announcer
 from benchmarks.fabric.rounds import Round
-from benchmarks.fabric.sites import PATHS, bridge_lines, node_file, running_site
+from benchmarks.fabric.sites import PATHS, bridge_lines, running_site
 from benchmarks.fabric.timed import TimedSubscriptionFlooding, plug_in
 from benchmarks.fabric.verdict import doubts, figures_of, round_document, targets_of
-from benchmarks.relay.processes import Memory, peak_resident
+from benchmarks.relay.processes import Memory, node_file, peak_resident
 from benchmarks.relay.statistics import Run
 
 from isthmus.config.files import load_node_config
@@ -81,14 +81,22 @@ class TestSites:
     def test_a_nodes_file_is_one_that_nodes_accept(self, tmp_path: Path) -> None:
         file = tmp_path / "node.toml"
         file.write_text(
-            node_file("near", 1884, mqtt=1885, link=1886, admin=1887, algorithm="sf", peer=1888)
+            node_file(
+                "near",
+                1884,
+                '[cooperation]\nalgorithm = "sf"',
+                peer=1888,
+                mqtt=1885,
+                link=1886,
+                admin=1887,
+            )
         )
         config = load_node_config(file)
         assert (config.node.id, config.cooperation.algorithm) == ("near", "sf")
         assert [peer.address.port for peer in config.peer] == [1888]
 
     def test_without_a_peer_there_is_none(self) -> None:
-        text = node_file("near", 1, mqtt=2, link=3, admin=4, algorithm="pf")
+        text = node_file("near", 1, mqtt=2, link=3, admin=4)
         assert "peer" not in tomllib.loads(text)
 
     def test_the_bridge_carries_everything_both_ways_at_qos_0(self) -> None:
