@@ -16,7 +16,7 @@ from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.link.life import LinkState
-from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.exchange.turns import SLICE_S, Turns
@@ -69,11 +69,14 @@ class FarNeighbor:
         assert message.topic == topic
         self.sent.append((0, False, topic, message.payload, b""))
 
-    def congested(self, part: float = 1.0) -> bool:
-        return self.full
+    def has_room(self, room: Room, part: float = 1.0) -> bool:
+        return room is not Room.UNACKNOWLEDGED or not self.full
 
-    def far_ahead(self) -> bool:
-        return False
+    def waits_for_room(self, room: Room) -> bool:
+        return bool(self.waiters)
+
+    def when_room(self, room: Room, go_on: Callable[[], None]) -> None:
+        self.waiters.append(go_on)
 
     def unacked_bytes(self) -> int:
         return 0

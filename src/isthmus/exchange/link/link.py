@@ -14,6 +14,10 @@ Retained messages at QoS 0 go to every neighbor and cost it much.  Whoever publi
 than a neighbor takes them would fill all buffers on the way, and others' messages would come
 seconds late.  So the stream of them has *marks*: a PINGREQ after some, whose answer says that the
 neighbor is done with all before it.  With `MAX_MARKS` unanswered, their publishers are held back.
+
+So there can be too much of three things (`Room`): who would make more asks `has_room` and, if there
+is none, is called when there is (`when_room`), as soon as the neighbor has acknowledged or answered
+enough.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
+from enum import Enum
 
 from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Cancellable
@@ -39,7 +44,7 @@ from isthmus.exchange.link.life import (
 )
 from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
 
-__all__ = ["MAX_CONTROL_BYTES", "Link", "Peer"]
+__all__ = ["MAX_CONTROL_BYTES", "Link", "Peer", "Room"]
 
 MAX_CONTROL_BYTES = 1 << 20
 """What every node takes, whatever it says of clients' messages."""
@@ -49,6 +54,15 @@ MARK_BYTES = 128 << 10
 MAX_MARKS = 4
 MOST_AROUND = 65_600
 """Bytes of a PUBLISH beside properties and payload: its topic above all."""
+MAX_UNWRITTEN_BYTES = 1 << 20
+
+
+class Room(Enum):
+    """What there can be too much of on a link."""
+
+    UNACKNOWLEDGED = "messages at QoS 1 and 2 that the neighbor has not acknowledged"
+    UNTAKEN = "retained messages at QoS 0 that the neighbor is not done with"
+    UNWRITTEN = "bytes on the first lane that the network has not taken"
 
 
 class Peer:
@@ -94,6 +108,7 @@ class Link:
         "_turn",
         "_unmarked",
         "_unmarked_bytes",
+        "_waiting",
         "connections",
         "counters",
         "dropped",
@@ -111,7 +126,6 @@ class Link:
         "sent",
         "state",
         "stream",
-        "waiters",
     )
 
     def __init__(
@@ -128,7 +142,7 @@ class Link:
         self.connections: list[Connection | None] = [None]
         self.outgoing = [OutgoingLane(info.name)]
         self.incoming: list[Incoming | None] = [None]
-        self.waiters: list[Callable[[], None]] = []
+        self._waiting: dict[Room, list[Callable[[], None]]] = {}
         self.counters: Counter[str] = Counter()
         """The node's, as soon as the link is up."""
         self.sent = 0
@@ -249,13 +263,6 @@ class Link:
         if connection is not None and self.state.carries:
             self._marks.append((connection, connection.ping()))
 
-    def far_ahead(self) -> bool:
-        """Whether the neighbor has too many retained messages still to take."""
-        marks = self._marks
-        while marks and marks[0][0].pongs >= marks[0][1]:
-            marks.popleft()
-        return len(marks) >= MAX_MARKS
-
     def transmit(self, lane: int, now_s: float) -> None:
         connection = self.connections[lane]
         if connection is not None and self.state.carries:
@@ -292,17 +299,36 @@ class Link:
         if answer and connection is not None:
             connection.send(answer)
         self.transmit(lane, now_s)
-        self.release_waiters()
+        if self._waiting:
+            self.look_for_room()
 
-    def release_waiters(self) -> None:
-        """Let publishers go on if there is room."""
-        if self.waiters and not self.congested(0.5) and not self.far_ahead():
-            waiters, self.waiters = self.waiters, []
-            for release in waiters:
-                release()
+    # ---- room ----------------------------------------------------------------------------
 
-    def congested(self, part: float = 1.0) -> bool:
-        return self.unacked_bytes() > self.queue_bytes * part
+    def has_room(self, room: Room, part: float = 1.0) -> bool:
+        """Whether there may be more of it; with `part`, whether much less than that is there."""
+        if room is Room.UNACKNOWLEDGED:
+            return self.unacked_bytes() <= self.queue_bytes * part
+        if room is Room.UNTAKEN:
+            marks = self._marks
+            while marks and marks[0][0].pongs >= marks[0][1]:
+                marks.popleft()
+            return len(marks) < MAX_MARKS
+        connection = self.connections[0]
+        return connection is None or connection.waiting_bytes() <= MAX_UNWRITTEN_BYTES
+
+    def when_room(self, room: Room, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when there is room (again), or the link is given up."""
+        self._waiting.setdefault(room, []).append(go_on)
+
+    def waits_for_room(self, room: Room) -> bool:
+        return room in self._waiting
+
+    def look_for_room(self) -> None:
+        """The neighbor has acknowledged or answered something, or the link is down."""
+        for room in list(self._waiting):
+            if self.has_room(room, 0.5):
+                for go_on in self._waiting.pop(room):
+                    go_on()
 
     def unacked(self) -> int:
         """How many messages the neighbor has not acknowledged."""
@@ -327,7 +353,8 @@ class Link:
     def give_up(self) -> list[Outgoing]:
         """Forget what the neighbor has not acknowledged; it is the caller's to finish."""
         lost = [entry for lane in self.outgoing for entry in lane.take()]
-        waiters, self.waiters = self.waiters, []
-        for release in waiters:
-            release()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            for go_on in each:
+                go_on()
         return lost

@@ -314,8 +314,7 @@ class Links:
             if link is not None:
                 if self._probes:
                     self._pong_came(link)
-                if link.waiters:
-                    link.release_waiters()
+                link.look_for_room()
         elif head == 0xE0:
             self._goodbye_came(connection, frame)
         elif link is not None and link.state.up:
@@ -627,8 +626,7 @@ class Links:
     def _down(self, link: Link, cause: str) -> None:
         self.host.log("warning", "link down", neighbor=link.info.name, cause=cause)
         link.disconnect()
-        if link.waiters:
-            self.host.call_later(0.0, link.release_waiters)
+        self.host.call_later(0.0, link.look_for_room)
         self._lose(link)
         name = link.info.name
         if name in self._probes:

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
-from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.retained.broker import BrokerCopies
 from isthmus.exchange.retained.keeping import RetainedKeeping
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
@@ -33,7 +33,6 @@ from isthmus.mqtt.packets import Publish
 __all__ = ["RETAINED_TOPIC", "Retention", "RetentionOwner"]
 
 RETAINED_TOPIC: Final = "$isthmus/retained"
-PUMP_S: Final = 0.02
 RESYNC_S: Final = 300.0
 ANSWER_S: Final = 10.0
 """How long an answer is waited for; then the comparison begins anew."""
@@ -41,7 +40,6 @@ DROPPED_S: Final = 5.0
 """How often is looked whether a link has dropped something; then the stores are compared anew."""
 TELL_AGAIN_S: Final = 300.0
 CLOCK_SET_MS: Final = 60_000
-MAX_WAITING_BYTES: Final = 1 << 20
 MAX_INBOX: Final = 8 * WINDOW
 
 
@@ -258,21 +256,21 @@ class Retention:
             arrived_s=self._host.now(),
         )
 
-    def _say_soon(self, link: Link, delay_s: float = 0.0) -> None:
+    def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)
         if compared is not None and compared.sync.may_speak:
-            self._timers.set_timer_unless_set(delay_s, ("say", link))
+            self._timers.set_timer_unless_set(0.0, ("say", link))
 
     def _say(self, link: Link) -> None:
-        """Say one thing if the link has room, and the rest a little later."""
+        """Say one thing if the link has room, and the rest in later turns."""
         compared = self._compared.get(link)
         if compared is None or not compared.sync.may_speak or not link.state.session:
             return
-        connection = link.connections[0]
-        if connection is None:
+        if link.connections[0] is None:
             return  # all of it begins anew when the link is back
-        if connection.waiting_bytes() > MAX_WAITING_BYTES:
-            self._say_soon(link, PUMP_S)
+        if not link.has_room(Room.UNWRITTEN):
+            if not link.waits_for_room(Room.UNWRITTEN):
+                link.when_room(Room.UNWRITTEN, lambda: self._say_soon(link))
             return
         payload = compared.sync.next_payload(self._host.wall_ms())
         if payload is not None:

@@ -24,7 +24,7 @@ from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Outgoing
-from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
@@ -164,15 +164,11 @@ class Traffic:
             self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, None, "")
             if message.qos or message.retain:
+                room = Room.UNACKNOWLEDGED if message.qos else Room.UNTAKEN
                 for session in route.neighbors:
                     link = self.by_session.get(session)
-                    if link is None or not link.state.up:
-                        continue
-                    if message.qos and link.congested():
-                        self._hold_back(link, hold)
-                    elif message.retain and not message.qos and link.far_ahead():
-                        self.counters["publishers_held"] += 1
-                        link.waiters.append(hold())
+                    if link is not None and link.state.up and not link.has_room(room):
+                        self._hold_back(link, room, hold)
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""
@@ -183,20 +179,20 @@ class Traffic:
             if link is not None:
                 link.send_plain(topic, frame)
 
-    def _hold_back(self, link: Link, hold: Hold) -> None:
+    def _hold_back(self, link: Link, room: Room, hold: Hold) -> None:
         self.counters["publishers_held"] += 1
-        if not link.waiters:
+        if room is Room.UNACKNOWLEDGED and not link.waits_for_room(room):
             self.host.log(
                 "warning",
                 "publishers held: the neighbor does not acknowledge",
                 neighbor=link.info.name,
                 unacknowledged_bytes=link.unacked_bytes(),
             )
-        link.waiters.append(hold())
+        link.when_room(room, hold())
 
     def _is_full(self, link: Link) -> bool:
         """Whether `link` is up and takes no more; one that is down is given up instead."""
-        if not link.congested():
+        if link.has_room(Room.UNACKNOWLEDGED):
             return False
         if link.state.up:
             return True

@@ -6,7 +6,7 @@ import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
 from isthmus.exchange.link.life import LinkEvent
-from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, Room
 from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link, publish_bytes
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -104,3 +104,61 @@ def test_control_packets_are_taken_by_every_neighbor_up_to_a_mebibyte() -> None:
     assert desk.link.send_control(b"c" * (MAX_CONTROL_BYTES + 1))
     assert desk.written() == b""
     assert desk.found == [(b"$isthmus/retained", MAX_CONTROL_BYTES + 1)]
+
+
+# ---- room ----------------------------------------------------------------------------------
+
+
+def test_who_waits_for_acknowledgments_goes_on_when_half_of_the_queue_is_free() -> None:
+    desk = Desk(1 << 28)
+    link, gone_on = desk.link, []
+    link.queue_bytes = 10_000
+    for _ in range(9):
+        desk.send(1_000, 1)
+    assert not link.has_room(Room.UNACKNOWLEDGED)
+    assert link.has_room(Room.UNTAKEN)
+    link.when_room(Room.UNACKNOWLEDGED, lambda: gone_on.append("publisher"))
+    for packet_id in range(1, 10):
+        assert bool(gone_on) == (link.unacked_bytes() <= 5_000)
+        link.acknowledged(0, 0x40, packet_id, 0.0)
+    assert gone_on == ["publisher"]
+    assert not link.waits_for_room(Room.UNACKNOWLEDGED)
+
+
+def test_who_publishes_retained_messages_at_qos_0_goes_on_when_a_mark_is_answered() -> None:
+    desk = Desk(1 << 28)
+    link, gone_on = desk.link, []
+    while link.has_room(Room.UNTAKEN):
+        link.send(Message(b"t", bytes(1_000), retain=True), 0.0, None)
+    link.when_room(Room.UNTAKEN, lambda: gone_on.append("publisher"))
+    link.look_for_room()
+    assert gone_on == []
+    connection = link.connections[0]
+    assert connection is not None
+    connection.pongs += 1
+    link.look_for_room()
+    assert gone_on == ["publisher"]
+
+
+def test_who_waits_for_what_is_unwritten_is_not_called_for_other_room() -> None:
+    desk = Desk(1 << 28)
+    link, gone_on = desk.link, []
+    connection = link.connections[0]
+    assert connection is not None
+    connection.send(bytes(2 << 20))
+    assert not link.has_room(Room.UNWRITTEN)
+    link.when_room(Room.UNWRITTEN, lambda: gone_on.append("comparison"))
+    link.look_for_room()
+    assert gone_on == []
+    connection.flush()
+    link.look_for_room()
+    assert gone_on == ["comparison"]
+
+
+def test_when_a_link_is_given_up_nobody_waits_for_it() -> None:
+    desk = Desk(1 << 28)
+    gone_on: list[Room] = []
+    for room in Room:
+        desk.link.when_room(room, lambda room=room: gone_on.append(room))  # type: ignore[misc]
+    desk.link.give_up()
+    assert gone_on == list(Room)
