@@ -131,7 +131,7 @@ class Exchange:
             LinkAction.FORGET: self._forget,
         }
         self.algorithm = algorithm(self, settings.options)
-        self.clients.algorithm = traffic.algorithm = self.algorithm
+        self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self.retention = traffic.retention
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
@@ -352,7 +352,7 @@ class Exchange:
     def _end_session(self, link: Link) -> None:
         self.traffic.neighbor_left(link)
         self.algorithm.on_session_closed(link.info)
-        self.traffic.give_up(link)
+        self.traffic.detours.give_up(link)
 
     def _forget(self, link: Link) -> None:
         self._told_too_large_s.pop(link.info.name, None)

@@ -20,9 +20,9 @@ from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.store import RetainedStore
 from isthmus.exchange.retained.values import Version
+from isthmus.exchange.traffic.detours import Detours
 from isthmus.exchange.traffic.recovery import Recovery
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
-from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import ConnAck, Connect
 from isthmus.sim.disk import Disk
@@ -45,7 +45,7 @@ def takes_all(self: SeenMessages, *_: object) -> Novelty:
     return Novelty.NEW
 
 
-def gives_up_silently(self: Traffic, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
+def gives_up_silently(self: Detours, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
     """What a neighbor that is given up has not acknowledged is not counted."""
     for entry in entries:
         entry.finish(neighbor)
@@ -125,7 +125,7 @@ def needs_whole_files(data: bytes) -> kept_records.Kept:
     [
         ("double", (Recovery, "start"), awaits_nobody, "never reached"),
         ("double", (SeenMessages, "take"), takes_all, "times|acknowledge"),
-        ("outlast", (Traffic, "_send_elsewhere"), gives_up_silently, "messages are lost and"),
+        ("outlast", (Detours, "_send_elsewhere"), gives_up_silently, "messages are lost and"),
         ("expiry", (OutgoingLane, "connection_lost"), forgets_in_flight, "never reached"),
         ("renamed", (Links, "let_go"), strikes_off, "reaches|alone|still hold|KeyError"),
         ("duplicates", (Links, "_refused"), panics, "reaches|never|alone|quiet"),

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from isthmus.cooperation.api import Route
+from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, matches
 
-__all__ = ["MAX_TOPICS", "RouteTable", "decode_topic"]
+__all__ = ["MAX_TOPICS", "RouteTable", "Routes", "decode_topic"]
 
 MAX_TOPICS = 65_536
 _TOPIC_NAME_INVALID = 0x90
@@ -73,6 +74,49 @@ class RouteTable(dict[bytes, Route]):
                         del self[topic]
                 return
         self.clear()
+
+
+class Routes:
+    """Where messages go: the tables of all places that they can come from."""
+
+    def __init__(self, any_client: SessionInfo) -> None:
+        """`any_client` stands for every local client: a route does not depend on which."""
+        self.algorithm: CooperationAlgorithm
+        self._any_client = any_client
+        self.of_clients = RouteTable(lambda topic: self._ask(topic, any_client))
+        self._of_links: dict[SessionInfo, RouteTable] = {}
+
+    def _ask(self, topic: str, arrived_on: SessionInfo) -> Route:
+        if topic.startswith("$"):
+            return Route()  # about the broker itself, and never anybody else's
+        return self.algorithm.route(topic, arrived_on, retain=False)
+
+    def of(self, message: Message, source: SessionInfo | None) -> Route:
+        """Where `message` goes from `source`; None is a local client."""
+        if message.retain:
+            return self.algorithm.route(
+                message.topic.decode(), source or self._any_client, retain=True
+            )
+        return (self.of_clients if source is None else self._from(source))[message.topic]
+
+    def _from(self, session: SessionInfo) -> RouteTable:
+        table = self._of_links.get(session)
+        if table is None:
+            table = RouteTable(lambda topic: self._ask(topic, session))
+            self._of_links[session] = table
+            for each in self._of_links.values():
+                each.most = MAX_TOPICS // len(self._of_links)
+        return table
+
+    def drop(self, filters: list[str] | None) -> None:
+        """Forget the topics that `filters` match; everything without."""
+        self.of_clients.drop(filters)
+        for table in self._of_links.values():
+            table.drop(filters)
+
+    def forget(self, session: SessionInfo) -> None:
+        """No message comes from there any more."""
+        self._of_links.pop(session, None)
 
 
 def decode_topic(raw: bytes) -> str:

@@ -11,16 +11,15 @@ is neither duplicated nor circulated, even while the topology is changing.  At Q
 that comes from elsewhere waits, unacknowledged, for the topology to say that it may; after
 `DOUBT_S` it is dropped.
 
-What a neighbor that is given up has not acknowledged goes to those neighbors of its present route
-that have not had it.  Unless the neighbor is reached over one of them it is counted as given up.
+What is for a neighbor that is not there takes a detour (`detours`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 
-from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
+from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Outgoing
@@ -28,11 +27,12 @@ from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.traffic.detours import Detours
 from isthmus.exchange.traffic.in_hand import HERE, InHand, MessagesInHand
 from isthmus.exchange.traffic.message import Message, from_link, plain_to_link
 from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
-from isthmus.exchange.traffic.recovery import Awaited, Recovery
-from isthmus.exchange.traffic.routes import MAX_TOPICS, RouteTable
+from isthmus.exchange.traffic.recovery import Awaited
+from isthmus.exchange.traffic.routes import Routes
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
 
 __all__ = ["Traffic"]
@@ -43,10 +43,6 @@ DOUBT_S = 10.0
 RECENT_S = 120.0
 """How long, at least, a neighbor counts that was on the way to an origin: a message that was held
 for somebody, once or twice, may come again on another way."""
-LOOK_S = 0.05
-STEP = 100
-STEPS = 10
-"""What is done for many messages is done for so many times `STEP` of them in a turn."""
 MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
 
@@ -54,7 +50,6 @@ Hold = Callable[[], Callable[[], None]]
 """Stops reading from a client; what it returns lets it go on."""
 
 
-_OVER = object()
 _Arrived = tuple[Link, bytes, Message, InHand | None, float]
 """A numbered message from a neighbor, its packet, what acknowledges it, how long to doubt it."""
 
@@ -72,7 +67,6 @@ class Traffic:
         any_client: SessionInfo,
     ) -> None:
         self.host = host
-        self.algorithm: CooperationAlgorithm
         self.links = links
         self.guard = guard
         self.counters = counters
@@ -80,7 +74,17 @@ class Traffic:
         self.by_session: dict[SessionInfo, Link] = {}
         self.retention = Retention(host, self.node_id, self, counters)
         hold_s = links.settings.hold_s
-        self.recovery = Recovery(host, self, hold_s=hold_s)
+        self.routes = Routes(any_client)
+        self.client_routes = self.routes.of_clients
+        self.detours = Detours(
+            host,
+            links=links,
+            guard=guard,
+            counters=counters,
+            routes=self.routes,
+            by_session=self.by_session,
+        )
+        self.recovery = self.detours.recovery
         self.plain = PlainMessages(self.node_id)
         self.seen = SeenMessages(
             self.node_id,
@@ -89,18 +93,10 @@ class Traffic:
             now=host.now,
             recent_s=max(RECENT_S, 2 * hold_s),
         )
-        self.any_client = any_client
-        """Stands for every local client: a route does not depend on which."""
-        self.client_routes = RouteTable(lambda topic: self._route(topic, any_client))
-        self._link_routes: dict[SessionInfo, RouteTable] = {}
         self._doubtful: list[_Arrived] = []
         self._doubt_timer: Cancellable | None = None
         self._doubted: set[tuple[str, str]] = set()
         """Neighbors and origins of which it was told."""
-        self._looking = False
-        self._tasks: deque[Iterator[None]] = deque()
-        self._ways_round: dict[str, tuple[str | None, float]] = {}
-        """Of neighbors whose own link does not carry messages: how they are reached, since when."""
         self.in_hand = MessagesInHand(
             host,
             counters,
@@ -112,22 +108,14 @@ class Traffic:
 
     def routes_changed(self, filters: list[str] | None) -> None:
         self.plain.forget()
-        self.client_routes.drop(filters)
-        for table in self._link_routes.values():
-            table.drop(filters)
-        if self.recovery.active and not self._looking:
-            self._looking = True
-            self.host.call_later(LOOK_S, self._look_through)
+        self.routes.drop(filters)
+        self.detours.routes_changed()
 
     def topology_changed(self) -> None:
         """Nothing that was found out about who is reached over whom holds any longer."""
         self.plain.forget()
         self.seen.look()
-        for link in self.links:
-            if link.state.carries:
-                self._ways_round.pop(link.info.name, None)
-            else:
-                self._way_round(link.info.name)
+        self.detours.topology_changed()
         if self._doubtful:
             self._judge_again()
 
@@ -138,7 +126,7 @@ class Traffic:
 
     def neighbor_left(self, link: Link) -> None:
         """The algorithm has no such session any more."""
-        self._link_routes.pop(link.info, None)
+        self.routes.forget(link.info)
         self.seen.left(link.info.name)
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.name)
@@ -159,7 +147,7 @@ class Traffic:
             message.number = f"{self.links.hello.incarnation}.{self._numbers:x}"
         if message.retain:
             self.retention.published(message)
-        route = self._route_of(message, self.any_client, self.client_routes)
+        route = self.routes.of(message, None)
         if route.neighbors or self.recovery.active:
             self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, None, "")
@@ -283,7 +271,7 @@ class Traffic:
         _done_with(in_hand)
 
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
-        route = self._route_of(message, link.info, self._routes_from(link.info))
+        route = self.routes.of(message, link.info)
         if message.retain and message.version:
             self._retained_arrived(message, route, in_hand, link.info.name)
         else:
@@ -332,7 +320,7 @@ class Traffic:
 
     def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
         """Where a retained message goes that a comparison with the neighbor brought."""
-        route = self.algorithm.route(topic.decode(), link.info, retain=True)
+        route = self.routes.algorithm.route(topic.decode(), link.info, retain=True)
         links = (self.by_session.get(session) for session in route.neighbors)
         return [link for link in links if link is not None], route.to_local_broker
 
@@ -341,111 +329,7 @@ class Traffic:
         if connection is not None:
             self.links.misbehaved(connection, error)
 
-    # ---- neighbors that are awaited ------------------------------------------------------
-
-    def neighbor_back(self, awaited: Awaited) -> None:
-        """It has told all that it wants: the rest was not for it."""
-        self._begin(self._send_rest(awaited))
-
-    def _send_rest(self, awaited: Awaited) -> Iterator[None]:
-        for topic in awaited.topics():
-            while entries := awaited.take(topic, STEP):
-                for entry in entries:
-                    self._send_if_wanted(awaited.name, entry)
-                yield
-        self.recovery.settled(awaited)
-
-    def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
-        self._begin(self._send_elsewhere(neighbor, waited))
-
-    def awaits_changed(self) -> None:
-        self.algorithm.on_neighbors_back()
-        if not self.recovery.active:
-            self.host.log("info", "recovered")
-
-    def _awaiting(self, message: Message, route: Route) -> list[Awaited]:
-        """For whom `message` waits: who may want it and is not back, or gets others before it."""
-        wanting = {session.name for session in route.neighbors}
-        came_from = message.came_from.name if message.came_from is not None else ""
-        recovery = self.recovery
-        found = [
-            each
-            for each in recovery.awaited.values()
-            if (each.waits_on(message.topic) if each.name in wanting else each.name != came_from)
-        ]
-        found += [each for each in recovery.back.values() if each.waits_on(message.topic)]
-        return found
-
-    def _wait_for(self, awaited: Awaited, entry: Outgoing) -> None:
-        awaited.wait(entry)
-        if awaited.bytes > self.links.settings.queue_bytes:
-            self.host.log(
-                "warning",
-                "neighbor given up: too much waits for it and it is not back",
-                neighbor=awaited.name,
-                bytes=awaited.bytes,
-            )
-            self.recovery.miss(awaited.name)
-
-    def _look_through(self) -> None:
-        """Routes have changed: some of those that are not all back may want what waits."""
-        self._looking = False
-        self._begin(self._send_wanted())
-
-    def _send_wanted(self) -> Iterator[None]:
-        for awaited in list(self.recovery.awaited.values()):
-            link = self.links.links.get(awaited.name)
-            if link is None or not link.state.session:
-                continue
-            for topic in awaited.topics():
-                while (
-                    link.info in self.client_routes[topic].neighbors
-                    and self.recovery.awaited.get(awaited.name) is awaited
-                    and (entries := awaited.take(topic, STEP))
-                ):
-                    for entry in entries:
-                        self._send_if_wanted(awaited.name, entry)
-                    yield
-                yield
-
-    def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
-        message = entry.message
-        for session in self._present_route(message).neighbors:
-            link = self.by_session.get(session)
-            if link is None or session.name != neighbor or session in message.passed_to:
-                continue
-            message.passed_to = (*message.passed_to, session)
-            link.send(message, self.host.now(), entry.in_hand)
-            break
-        entry.finish(neighbor)
-
     # ---- where to ------------------------------------------------------------------------
-
-    def _route(self, topic: str, arrived_on: SessionInfo) -> Route:
-        if topic.startswith("$"):
-            return Route()  # about the broker itself, and never anybody else's
-        return self.algorithm.route(topic, arrived_on, retain=False)
-
-    def _routes_from(self, session: SessionInfo) -> RouteTable:
-        table = self._link_routes.get(session)
-        if table is None:
-            table = RouteTable(lambda topic: self._route(topic, session))
-            self._link_routes[session] = table
-            for each in self._link_routes.values():
-                each.most = MAX_TOPICS // len(self._link_routes)
-        return table
-
-    def _route_of(self, message: Message, arrived_on: SessionInfo, table: RouteTable) -> Route:
-        if message.retain:
-            return self.algorithm.route(message.topic.decode(), arrived_on, retain=True)
-        return table[message.topic]
-
-    def _present_route(self, message: Message) -> Route:
-        """Where `message` would go if it came now."""
-        source = message.came_from
-        if source is None or source not in self.by_session:
-            return self._route_of(message, self.any_client, self.client_routes)
-        return self._route_of(message, source, self._routes_from(source))
 
     def _pass_on(self, message: Message, route: Route, in_hand: InHand | None, key: str) -> None:
         """Send `message` along `route`; `in_hand` waits for everybody that is to make it safe."""
@@ -455,7 +339,7 @@ class Traffic:
             return
         awaiting: list[Awaited] = []
         if message.number and self.recovery.active:
-            awaiting = self._awaiting(message, route)
+            awaiting = self.detours.awaiting(message, route)
         neighbors = route.neighbors
         if awaiting:
             names = {each.name for each in awaiting}
@@ -469,7 +353,7 @@ class Traffic:
                 if message.qos and not link.state.up:
                     down.append(link)
         for awaited in awaiting:
-            self._wait_for(awaited, Outgoing(message, message.qos, in_hand))
+            self.detours.wait_for(awaited, Outgoing(message, message.qos, in_hand))
         if route.to_local_broker:
             self._inject(message, key, in_hand)
         for link in down:
@@ -482,86 +366,9 @@ class Traffic:
             if done is not None:
                 done()
 
-    def give_up(self, link: Link) -> None:
-        """What the neighbor has not acknowledged goes another way, if there is one."""
-        self._begin(self._send_elsewhere(link.info.name, link.give_up()))
-
-    def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
-        """`neighbor` is given up, and `entries` with it, but for those that go another way."""
-        lost = 0
-        for begin in range(0, len(entries), STEP):
-            way, since_s = self._way_round(neighbor)
-            some = entries[begin : begin + STEP]
-            missed = sum(self._goes_elsewhere(neighbor, entry, way, since_s) for entry in some)
-            self.counters["given_up"] += missed
-            lost += missed
-            yield
-        if neighbor not in self.links.links:
-            self._ways_round.pop(neighbor, None)
-        if lost:
-            self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
-
-    def _way_round(self, neighbor: str) -> tuple[str | None, float]:
-        """Over whom `neighbor` is reached, and since when it is."""
-        reach = self.guard.reach().get(neighbor)
-        way = None if reach is None else reach.next_neighbor
-        known = self._ways_round.get(neighbor)
-        if known is None or known[0] != way:
-            known = self._ways_round[neighbor] = way, self.host.now()
-        return known
-
-    def _goes_elsewhere(
-        self, neighbor: str, entry: Outgoing, way: str | None, since_s: float
-    ) -> bool:
-        """Whether the neighbor may miss it: it is not sent where that one is reached over.
-
-        Who had it already has led there since `since_s`, perhaps not when it was sent.
-        """
-        message = entry.message
-        had = (*message.passed_to, message.came_from)
-        links = [
-            link
-            for session in self._present_route(message).neighbors
-            if session not in had
-            and (link := self.by_session.get(session)) is not None
-            # What was retained when it joined, it knows.
-            and not (message.version and message.arrived_s < link.joined_s)
-        ]
-        if links:
-            message.passed_to = (*message.passed_to, *(link.info for link in links))
-            self.counters["rerouted"] += 1
-        for link in links:
-            link.send(message, self.host.now(), entry.in_hand)
-        entry.finish(neighbor)
-        sent = message.passed_to
-        if message.arrived_s < since_s:
-            sent = tuple(link.info for link in links)
-        return way is None or all(way != each.name for each in sent)
-
-    # ---- slices --------------------------------------------------------------------------
-
-    def _begin(self, task: Iterator[None]) -> None:
-        """Do `task` in slices, the first of them at once."""
-        self._tasks.append(task)
-        if len(self._tasks) == 1:
-            self._work()
-
-    def _work(self) -> None:
-        try:
-            for _ in range(STEPS):
-                if next(self._tasks[0], _OVER) is _OVER:
-                    self._tasks.popleft()
-                    if not self._tasks:
-                        return
-        finally:
-            if self._tasks:
-                self.host.call_later(0.0, self._work)
-
     def stop(self) -> None:
         """What waits here, and nobody before this node has, is lost."""
-        while self._tasks:
-            for _ in self._tasks.popleft():
-                pass
+        self.detours.stop()
         if lost := self.recovery.only_here() + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)

@@ -1,0 +1,232 @@
+"""Messages for a neighbor that is not there: they wait for it, or go another way.
+
+Those at QoS 1 and 2 for a neighbor of the last life wait until it has told what it wants
+(`recovery`).  What a neighbor that is given up has not acknowledged goes to those neighbors of its
+present route that have not had it; unless the neighbor is reached over one of them it is counted as
+given up.  There may be very many of either, so both are done in slices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+
+from isthmus.cooperation.api import Route, SessionInfo
+from isthmus.exchange.host import Host
+from isthmus.exchange.link.lane import Outgoing
+from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.links import Links
+from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.traffic.recovery import Awaited, Recovery
+from isthmus.exchange.traffic.routes import Routes
+
+__all__ = ["Detours"]
+
+LOOK_S = 0.05
+STEP = 100
+STEPS = 10
+"""What is done for many messages is done for so many times `STEP` of them in a turn."""
+
+_OVER = object()
+
+
+class Detours:
+    """What waits for neighbors, and what is sent elsewhere; the owner of `Recovery`."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        links: Links,
+        guard: TopologyGuard,
+        counters: Counter[str],
+        routes: Routes,
+        by_session: dict[SessionInfo, Link],
+    ) -> None:
+        self._host = host
+        self._links = links
+        self._guard = guard
+        self._counters = counters
+        self._routes = routes
+        self._by_session = by_session
+        self.recovery = Recovery(host, self, hold_s=links.settings.hold_s)
+        self._looking = False
+        self._tasks: deque[Iterator[None]] = deque()
+        self._ways_round: dict[str, tuple[str | None, float]] = {}
+        """Of neighbors whose own link does not carry messages: how they are reached, since when."""
+
+    def routes_changed(self) -> None:
+        if self.recovery.active and not self._looking:
+            self._looking = True
+            self._host.call_later(LOOK_S, self._look_through)
+
+    def topology_changed(self) -> None:
+        for link in self._links:
+            if link.state.carries:
+                self._ways_round.pop(link.info.name, None)
+            else:
+                self._way_round(link.info.name)
+
+    # ---- neighbors that are awaited ------------------------------------------------------
+
+    def neighbor_back(self, awaited: Awaited) -> None:
+        """It has told all that it wants: the rest was not for it."""
+        self._begin(self._send_rest(awaited))
+
+    def _send_rest(self, awaited: Awaited) -> Iterator[None]:
+        for topic in awaited.topics():
+            while entries := awaited.take(topic, STEP):
+                for entry in entries:
+                    self._send_if_wanted(awaited.name, entry)
+                yield
+        self.recovery.settled(awaited)
+
+    def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
+        self._begin(self._send_elsewhere(neighbor, waited))
+
+    def awaits_changed(self) -> None:
+        self._routes.algorithm.on_neighbors_back()
+        if not self.recovery.active:
+            self._host.log("info", "recovered")
+
+    def awaiting(self, message: Message, route: Route) -> list[Awaited]:
+        """For whom `message` waits: who may want it and is not back, or gets others before it."""
+        wanting = {session.name for session in route.neighbors}
+        came_from = message.came_from.name if message.came_from is not None else ""
+        recovery = self.recovery
+        found = [
+            each
+            for each in recovery.awaited.values()
+            if (each.waits_on(message.topic) if each.name in wanting else each.name != came_from)
+        ]
+        found += [each for each in recovery.back.values() if each.waits_on(message.topic)]
+        return found
+
+    def wait_for(self, awaited: Awaited, entry: Outgoing) -> None:
+        awaited.wait(entry)
+        if awaited.bytes > self._links.settings.queue_bytes:
+            self._host.log(
+                "warning",
+                "neighbor given up: too much waits for it and it is not back",
+                neighbor=awaited.name,
+                bytes=awaited.bytes,
+            )
+            self.recovery.miss(awaited.name)
+
+    def _look_through(self) -> None:
+        """Routes have changed: some of those that are not all back may want what waits."""
+        self._looking = False
+        self._begin(self._send_wanted())
+
+    def _send_wanted(self) -> Iterator[None]:
+        for awaited in list(self.recovery.awaited.values()):
+            link = self._links.links.get(awaited.name)
+            if link is None or not link.state.session:
+                continue
+            for topic in awaited.topics():
+                while (
+                    link.info in self._routes.of_clients[topic].neighbors
+                    and self.recovery.awaited.get(awaited.name) is awaited
+                    and (entries := awaited.take(topic, STEP))
+                ):
+                    for entry in entries:
+                        self._send_if_wanted(awaited.name, entry)
+                    yield
+                yield
+
+    def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
+        message = entry.message
+        for session in self._present(message).neighbors:
+            link = self._by_session.get(session)
+            if link is None or session.name != neighbor or session in message.passed_to:
+                continue
+            message.passed_to = (*message.passed_to, session)
+            link.send(message, self._host.now(), entry.in_hand)
+            break
+        entry.finish(neighbor)
+
+    def give_up(self, link: Link) -> None:
+        """What the neighbor has not acknowledged goes another way, if there is one."""
+        self._begin(self._send_elsewhere(link.info.name, link.give_up()))
+
+    def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
+        """`neighbor` is given up, and `entries` with it, but for those that go another way."""
+        lost = 0
+        for begin in range(0, len(entries), STEP):
+            way, since_s = self._way_round(neighbor)
+            some = entries[begin : begin + STEP]
+            missed = sum(self._goes_elsewhere(neighbor, entry, way, since_s) for entry in some)
+            self._counters["given_up"] += missed
+            lost += missed
+            yield
+        if neighbor not in self._links.links:
+            self._ways_round.pop(neighbor, None)
+        if lost:
+            self._host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
+
+    def _way_round(self, neighbor: str) -> tuple[str | None, float]:
+        """Over whom `neighbor` is reached, and since when it is."""
+        reach = self._guard.reach().get(neighbor)
+        way = None if reach is None else reach.next_neighbor
+        known = self._ways_round.get(neighbor)
+        if known is None or known[0] != way:
+            known = self._ways_round[neighbor] = way, self._host.now()
+        return known
+
+    def _goes_elsewhere(
+        self, neighbor: str, entry: Outgoing, way: str | None, since_s: float
+    ) -> bool:
+        """Whether the neighbor may miss it: it is not sent where that one is reached over.
+
+        Who had it already has led there since `since_s`, perhaps not when it was sent.
+        """
+        message = entry.message
+        had = (*message.passed_to, message.came_from)
+        links = [
+            link
+            for session in self._present(message).neighbors
+            if session not in had
+            and (link := self._by_session.get(session)) is not None
+            # What was retained when it joined, it knows.
+            and not (message.version and message.arrived_s < link.joined_s)
+        ]
+        if links:
+            message.passed_to = (*message.passed_to, *(link.info for link in links))
+            self._counters["rerouted"] += 1
+        for link in links:
+            link.send(message, self._host.now(), entry.in_hand)
+        entry.finish(neighbor)
+        sent = message.passed_to
+        if message.arrived_s < since_s:
+            sent = tuple(link.info for link in links)
+        return way is None or all(way != each.name for each in sent)
+
+    def _present(self, message: Message) -> Route:
+        """Where `message` would go if it came now."""
+        source = message.came_from
+        return self._routes.of(message, source if source in self._by_session else None)
+
+    # ---- slices --------------------------------------------------------------------------
+
+    def _begin(self, task: Iterator[None]) -> None:
+        """Do `task` in slices, the first of them at once."""
+        self._tasks.append(task)
+        if len(self._tasks) == 1:
+            self._work()
+
+    def _work(self) -> None:
+        try:
+            for _ in range(STEPS):
+                if next(self._tasks[0], _OVER) is _OVER:
+                    self._tasks.popleft()
+                    if not self._tasks:
+                        return
+        finally:
+            if self._tasks:
+                self._host.call_later(0.0, self._work)
+
+    def stop(self) -> None:
+        while self._tasks:
+            for _ in self._tasks.popleft():
+                pass
