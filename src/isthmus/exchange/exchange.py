@@ -31,11 +31,11 @@ from isthmus.exchange.client.wills import DueWill
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello
-from isthmus.exchange.link.lane import Incoming
 from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
 from isthmus.exchange.link.link import Link
-from isthmus.exchange.link.links import STREAM_TOPIC, Links, LinkSettings
+from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
+from isthmus.exchange.link.streams import STREAM_TOPIC
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.timers import Timers
@@ -122,16 +122,16 @@ class Exchange:
             counters=self.counters,
             any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
         )
+        self.algorithm = algorithm(self, settings.options)
+        self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,
-            LinkAction.PART: self._part,
+            LinkAction.PART: lambda link: self.guard.link_down(link.info.name),
             LinkAction.ESTABLISH: self._establish,
-            LinkAction.PAUSE: self._pause,
+            LinkAction.PAUSE: lambda link: self.algorithm.on_tcp_down(link.info),
             LinkAction.CLOSE: self._end_session,
             LinkAction.FORGET: self._forget,
         }
-        self.algorithm = algorithm(self, settings.options)
-        self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self.retention = traffic.retention
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
@@ -203,7 +203,7 @@ class Exchange:
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         defaults = self.settings.link
-        return self.links.dial(
+        return self.links.dialing.dial(
             address,
             defaults.lanes if options.lanes is None else options.lanes,
             defaults.qos if options.qos is None else options.qos,
@@ -214,7 +214,7 @@ class Exchange:
             self.clients.close(session)
         elif session.status is not SessionStatus.TERMINATING:
             session.status = SessionStatus.TERMINATING
-            self.links.no_longer_dial(session)
+            self.links.dialing.forget_session(session)
             # Not from within a hook: what follows from it calls others.
             self.host.call_later(0.0, lambda: self._close(session))
 
@@ -333,12 +333,6 @@ class Exchange:
         self.host.neighbor_joined(link.info.name)
         self.guard.link_up(link.info.name)
 
-    def _part(self, link: Link) -> None:
-        self.guard.link_down(link.info.name)
-
-    def _pause(self, link: Link) -> None:
-        self.algorithm.on_tcp_down(link.info)
-
     def _establish(self, link: Link) -> None:
         """It is the algorithm's from now on, or again."""
         self.traffic.neighbor_joined(link)
@@ -405,7 +399,7 @@ class Exchange:
         elif head in _ACKS and len(frame) == 4:
             link.acknowledged(lane, head, packet_id_at(frame), self.host.now())
         elif head == PUBREL and len(frame) == 4:
-            Traffic.send(link, lane, Incoming.released(packet_id_at(frame)))
+            link.released(lane, packet_id_at(frame))
         elif head not in _ALGORITHMS_OWN:
             raise RemoteProtocolError(f"a packet that begins with 0x{head:02x} on a link")
         elif len(frame) > MAX_ALGORITHM_BYTES:
@@ -423,7 +417,7 @@ class Exchange:
         assert isinstance(packet, Publish)
         self.counters["control_received"] += 1
         if packet.topic == STREAM_TOPIC:
-            self.links.stream_arrived(link, lane, packet.payload)
+            self.links.streams.arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
             self.guard.message_arrived(link.info.name, packet.payload)
             return self._rest_from_topology()

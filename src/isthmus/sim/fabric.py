@@ -24,7 +24,8 @@ from typing import Any
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUSE_S
-from isthmus.exchange.link.links import LONGEST_PAUSE_S, LinkSettings
+from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.in_hand import LET_GO_S
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S

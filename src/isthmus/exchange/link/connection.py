@@ -47,7 +47,8 @@ from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet
 from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
-    from isthmus.exchange.link.link import Link, Peer
+    from isthmus.exchange.link.dialing import Peer
+    from isthmus.exchange.link.link import Link
 
 __all__ = ["Connection"]
 

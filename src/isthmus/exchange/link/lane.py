@@ -274,11 +274,6 @@ class Incoming:
             self.unsafe_bytes -= held.size
         return _answer(number, qos)
 
-    @staticmethod
-    def released(packet_id: int) -> bytes:
-        """PUBREL came."""
-        return acknowledgment(PUBCOMP, packet_id)
-
 
 def _answer(number: int, qos: int) -> bytes:
     return acknowledgment(PUBREC if qos == 2 else PUBACK, packet_id_of(number))

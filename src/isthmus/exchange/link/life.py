@@ -53,6 +53,16 @@ def step(table: Table[S, E, A], state: S, event: E) -> tuple[S, tuple[A, ...]]:
     return found
 
 
+def _table(names: tuple[type[S], type[E], type[A]], rows: str) -> Table[S, E, A]:
+    """Rows of state, event, state after it and what is then to be done."""
+    states, events, actions = names
+    table: dict[S, dict[E, tuple[S, tuple[A, ...]]]] = {state: {} for state in states}
+    for row in rows.strip().splitlines():
+        state, event, after, *todo = row.split()
+        table[states[state]][events[event]] = (states[after], tuple(actions[do] for do in todo))
+    return table
+
+
 # ---- a link ------------------------------------------------------------------------------
 
 
@@ -106,41 +116,26 @@ class LinkAction(Enum):
     FORGET = "forget the neighbor"
 
 
-def _link_table() -> Table[LinkState, LinkEvent, LinkAction]:
-    state, event, do = LinkState, LinkEvent, LinkAction
-    return {
-        state.DOWN: {
-            event.COMPLETE: (state.LEARNING, (do.JOIN,)),
-            event.LET_GO: (state.GONE, (do.FORGET,)),
-        },
-        state.HELD: {
-            event.COMPLETE: (state.RETURNING, (do.JOIN,)),
-            event.LET_GO: (state.GONE, (do.CLOSE, do.FORGET)),
-        },
-        state.LEARNING: {
-            event.LOST: (state.DOWN, (do.PART,)),
-            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
-            event.RING: (state.BLOCKED, ()),
-        },
-        state.RETURNING: {
-            event.LOST: (state.HELD, (do.PART, do.PAUSE)),
-            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
-            event.RING: (state.BLOCKED, (do.CLOSE,)),
-        },
-        state.ACTIVE: {
-            event.LOST: (state.HELD, (do.PART, do.PAUSE)),
-            event.RING: (state.BLOCKED, (do.CLOSE,)),
-        },
-        state.BLOCKED: {
-            event.LOST: (state.DOWN, (do.PART,)),
-            event.AGREED: (state.ACTIVE, (do.ESTABLISH,)),
-            event.RING: (state.BLOCKED, ()),
-        },
-        state.GONE: {},
-    }
-
-
-LINK = _link_table()
+LINK = _table(
+    (LinkState, LinkEvent, LinkAction),
+    """
+    DOWN       COMPLETE  LEARNING   JOIN
+    DOWN       LET_GO    GONE       FORGET
+    HELD       COMPLETE  RETURNING  JOIN
+    HELD       LET_GO    GONE       CLOSE FORGET
+    LEARNING   LOST      DOWN       PART
+    LEARNING   AGREED    ACTIVE     ESTABLISH
+    LEARNING   RING      BLOCKED
+    RETURNING  LOST      HELD       PART PAUSE
+    RETURNING  AGREED    ACTIVE     ESTABLISH
+    RETURNING  RING      BLOCKED    CLOSE
+    ACTIVE     LOST      HELD       PART PAUSE
+    ACTIVE     RING      BLOCKED    CLOSE
+    BLOCKED    LOST      DOWN       PART
+    BLOCKED    AGREED    ACTIVE     ESTABLISH
+    BLOCKED    RING      BLOCKED
+    """,
+)
 
 
 # ---- a connection ------------------------------------------------------------------------
@@ -172,28 +167,23 @@ class GreetingAction(Enum):
     WELCOME = "send CONNACK"
 
 
-def _greeting_table() -> Table[GreetingState, GreetingEvent, GreetingAction]:
-    state, event, do = GreetingState, GreetingEvent, GreetingAction
-    ended = (state.CLOSED, ())
-    return {
-        state.CONNECT: {
-            event.ASKED_IN: (state.AUTH, (do.CHALLENGE,)),
-            event.PROVED: (state.JUDGED, ()),
-            event.ENDED: ended,
-        },
-        state.AUTH: {event.PROVED: (state.JUDGED, ()), event.ENDED: ended},
-        state.JUDGED: {event.LET_IN: (state.OPEN, (do.WELCOME,)), event.ENDED: ended},
-        state.CONNACK: {
-            event.CHALLENGED: (state.CONNACK, (do.PROVE,)),
-            event.WELCOMED: (state.OPEN, ()),
-            event.ENDED: ended,
-        },
-        state.OPEN: {event.ENDED: ended},
-        state.CLOSED: {event.ENDED: ended},
-    }
-
-
-GREETING = _greeting_table()
+GREETING = _table(
+    (GreetingState, GreetingEvent, GreetingAction),
+    """
+    CONNECT  ASKED_IN    AUTH     CHALLENGE
+    CONNECT  PROVED      JUDGED
+    CONNECT  ENDED       CLOSED
+    AUTH     PROVED      JUDGED
+    AUTH     ENDED       CLOSED
+    JUDGED   LET_IN      OPEN     WELCOME
+    JUDGED   ENDED       CLOSED
+    CONNACK  CHALLENGED  CONNACK  PROVE
+    CONNACK  WELCOMED    OPEN
+    CONNACK  ENDED       CLOSED
+    OPEN     ENDED       CLOSED
+    CLOSED   ENDED       CLOSED
+    """,
+)
 
 
 # ---- a peer ------------------------------------------------------------------------------
@@ -224,25 +214,18 @@ class DialAction(Enum):
     STOP = "cancel the timer"
 
 
-def _dialing_table() -> Table[DialState, DialEvent, DialAction]:
-    state, event, do = DialState, DialEvent, DialAction
-    removed = (state.FORGOTTEN, (do.STOP,))
-    return {
-        state.RESTING: {event.WANTED: (state.WAITING, (do.PAUSE,)), event.REMOVED: removed},
-        state.WAITING: {
-            event.WANTED: (state.WAITING, ()),
-            event.DUE: (state.DIALING, (do.DIAL,)),
-            event.LINKED: (state.RESTING, ()),
-            event.REMOVED: removed,
-        },
-        state.DIALING: {
-            event.WANTED: (state.DIALING, ()),
-            event.FAILED: (state.WAITING, (do.PAUSE,)),
-            event.LINKED: (state.RESTING, ()),
-            event.REMOVED: removed,
-        },
-        state.FORGOTTEN: {},
-    }
-
-
-DIALING = _dialing_table()
+DIALING = _table(
+    (DialState, DialEvent, DialAction),
+    """
+    RESTING  WANTED   WAITING    PAUSE
+    RESTING  REMOVED  FORGOTTEN  STOP
+    WAITING  WANTED   WAITING
+    WAITING  DUE      DIALING    DIAL
+    WAITING  LINKED   RESTING
+    WAITING  REMOVED  FORGOTTEN  STOP
+    DIALING  WANTED   DIALING
+    DIALING  FAILED   WAITING    PAUSE
+    DIALING  LINKED   RESTING
+    DIALING  REMOVED  FORGOTTEN  STOP
+    """,
+)

@@ -28,23 +28,13 @@ from collections.abc import Callable
 from enum import Enum
 
 from isthmus.cooperation.api import SessionInfo, SessionStatus
-from isthmus.exchange.host import Cancellable
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
-from isthmus.exchange.link.life import (
-    DIALING,
-    LINK,
-    DialAction,
-    DialEvent,
-    DialState,
-    LinkAction,
-    LinkEvent,
-    LinkState,
-    step,
-)
+from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState, step
 from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
+from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
 
-__all__ = ["MAX_CONTROL_BYTES", "Link", "Peer", "Room"]
+__all__ = ["MAX_CONTROL_BYTES", "Link", "Room"]
 
 MAX_CONTROL_BYTES = 1 << 20
 """What every node takes, whatever it says of clients' messages."""
@@ -63,41 +53,6 @@ class Room(Enum):
     UNACKNOWLEDGED = "messages at QoS 1 and 2 that the neighbor has not acknowledged"
     UNTAKEN = "retained messages at QoS 0 that the neighbor is not done with"
     UNWRITTEN = "bytes on the first lane that the network has not taken"
-
-
-class Peer:
-    """A neighbor that this node was told to dial."""
-
-    __slots__ = (
-        "address",
-        "attempt",
-        "failures",
-        "info",
-        "lanes",
-        "link",
-        "problem",
-        "qos",
-        "state",
-        "timer",
-    )
-
-    def __init__(self, address: str, lanes: int, qos: int, info: SessionInfo) -> None:
-        self.address = address
-        self.lanes = lanes
-        self.qos = qos
-        self.info = info
-        self.link: Link | None = None
-        self.attempt = 0
-        """Which set of connections is being opened, or was last."""
-        self.state = DialState.RESTING
-        self.timer: Cancellable | None = None
-        """When the next one will be."""
-        self.failures = 0
-        self.problem = ""
-
-    def happens(self, event: DialEvent) -> tuple[DialAction, ...]:
-        self.state, actions = step(DIALING, self.state, event)
-        return actions
 
 
 class Link:
@@ -288,10 +243,16 @@ class Link:
 
     def answer(self, lane: int, incoming: Incoming, answer: bytes) -> None:
         """Acknowledge what came in the stream `incoming`, if it is the one that runs now."""
-        if lane < self.lanes and self.incoming[lane] is incoming:
+        if answer and lane < self.lanes and self.incoming[lane] is incoming:
             connection = self.connections[lane]
             if connection is not None:
                 connection.send(answer)
+
+    def released(self, lane: int, packet_id: int) -> None:
+        """PUBREL came."""
+        connection = self.connections[lane]
+        if connection is not None:
+            connection.send(acknowledgment(PUBCOMP, packet_id))
 
     def acknowledged(self, lane: int, head: int, packet_id: int, now_s: float) -> None:
         answer = self.outgoing[lane].acknowledged(head, packet_id)

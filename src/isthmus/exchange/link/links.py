@@ -1,12 +1,11 @@
-"""The links of a node: dialing, greeting, keeping alive, keeping for a while, letting go.
+"""The links of a node: greeting, keeping alive, keeping for a while, letting go.
 
 Every neighbor has one :class:`Link`, whoever dialed.  When two nodes dial each other, the
 connections that the node with the lower id opened are kept, which both ends conclude alike.
 
-A peer that was told to be dialed is dialed for ever, with a growing, jittered pause.  A neighbor
-that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent for longer
-than `dead_after_s`, is kept for `hold_s`.  One that the operator removed is refused until it is
-added again.  A second node of a neighbor's id is refused (`isthmus.exchange.link.same_id`).
+A neighbor that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent
+for longer than `dead_after_s`, is kept for `hold_s`.  Who is dialed is in `dialing`, who may come
+in in `admission`, what may happen to a link in `life`.
 
 A link belongs to a node, not to an address: if another node answers at a peer's address, that is
 another link with a session of its own, and the former one is kept for `hold_s` like any other that
@@ -20,10 +19,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Channel, Host
+from isthmus.exchange.link.admission import Admission
 from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.dialing import LONGEST_PAUSE_S, Dialing, Peer, SessionOwner
 from isthmus.exchange.link.greeting_room import GreetingRoom, Guest
 from isthmus.exchange.link.hello import (
     CONTROL_LIMITS,
@@ -32,36 +32,28 @@ from isthmus.exchange.link.hello import (
     cause_of_goodbye,
     link_key,
 )
-from isthmus.exchange.link.lane import Incoming
 from isthmus.exchange.link.life import (
-    DialAction,
-    DialEvent,
-    DialState,
     GreetingEvent,
     GreetingState,
     LinkAction,
     LinkEvent,
     LinkState,
 )
-from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, Peer
+from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC, IdConflict, Probe
-from isthmus.exchange.topology.messages import MAX_LINKS
+from isthmus.exchange.link.streams import STREAM_TOPIC, Streams
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Disconnect, Publish
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["STREAM_TOPIC", "LinkOwner", "LinkSettings", "Links"]
+__all__ = ["LinkOwner", "LinkSettings", "Links"]
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
 SAME_ID_PAUSE_S = 20.0
 """The longest pause of a node that is refused because another has its id."""
-STREAM_TOPIC = "$isthmus/stream"
 LINK_OVERHEAD_BYTES = 4_096
-MAX_STREAMS = 4_096
-MAX_STREAMS_EACH = 256
-MAX_STREAM_NAME = 64
+MAX_REFUSED = 4_096
+"""Of how many nodes it is known why they were refused."""
 SWEEP_S = 1.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
@@ -87,20 +79,15 @@ class LinkSettings:
         return max(self.packet_bytes, MAX_CONTROL_BYTES) + LINK_OVERHEAD_BYTES
 
 
-class LinkOwner(Protocol):
+class LinkOwner(SessionOwner, Protocol):
     """Who is told; the exchange."""
 
-    def new_session(self, address: str) -> SessionInfo: ...
     def carry_out(self, link: Link, action: LinkAction) -> None:
         """Do what the table says."""
         ...
 
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
         """What came on the link cannot be understood; it is going down."""
-        ...
-
-    def linked_before(self, session: SessionInfo, link: Link) -> None:
-        """Where `session` was to lead is a node that is linked already."""
         ...
 
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
@@ -126,97 +113,39 @@ class Links:
         self._probes: dict[str, Probe] = {}
         self._sweeper: Cancellable | None = None
         self.links: dict[str, Link] = {}
-        self.peers: dict[str, Peer] = {}
-        self.removed: set[str] = set()
+        self.dialing = Dialing(
+            host,
+            owner,
+            self.hello,
+            keep_alive_s=max(1, round(settings.dead_after_s)),
+            connect=lambda channel, hello: self._connection(channel, hello, dialed=True),
+            abandon=self._abandon,
+        )
+        self.peers = self.dialing.peers
+        self.admission = Admission(self.hello, self.links, self.dialing, self.conflict)
+        self.removed = self.admission.removed
         self.refusals: Counter[str] = Counter()
         self._connections: dict[Connection, None] = {}
         self._holds: dict[str, Cancellable] = {}
         self._ticker: Cancellable | None = None
-        self._streams = 0
+        self.streams = Streams(hello.incarnation)
         self._refused_for: dict[str, str] = {}
-        self._incoming: dict[str, dict[tuple[int, bytes], Incoming]] = {}
-        """Of each neighbor, by lane and stream."""
         self._stopped = False
 
     def start(self) -> None:
         self._tick()
-        for peer in self.peers.values():
-            self._dial_soon(peer, 0.0)
+        self.dialing.start()
 
     def stop(self) -> None:
         """Say goodbye to everybody."""
-        self._stopped = True
+        self._stopped = self.admission.stopped = True
+        self.dialing.stop()
         probes = (probe.timer for probe in self._probes.values())
         for timer in (self._ticker, self._sweeper, *self._holds.values(), *probes):
             if timer is not None:
                 timer.cancel()
         for connection in list(self._connections):
             connection.say_goodbye(ReasonCode.SERVER_SHUTTING_DOWN)
-
-    # ---- peers ---------------------------------------------------------------------------
-
-    def dial(self, address: str, lanes: int, qos: int) -> Peer:
-        """Begin to keep up a link to `address`."""
-        if address in self.peers:
-            return self.peers[address]
-        peer = Peer(address, lanes, qos, self.owner.new_session(address))
-        self.peers[address] = peer
-        if self._ticker is not None:
-            self._dial_soon(peer, 0.0)
-        return peer
-
-    def _dial_soon(self, peer: Peer, delay_s: float) -> None:
-        self._pause(peer, DialEvent.WANTED, delay_s)
-
-    def _pause(self, peer: Peer, event: DialEvent, delay_s: float) -> None:
-        if DialAction.PAUSE in peer.happens(event):
-            peer.timer = self.host.call_later(delay_s, lambda: self._dial_now(peer))
-
-    def _dial_now(self, peer: Peer) -> None:
-        if self._stopped:
-            return
-        if peer.link is not None and peer.link.state.up:
-            peer.happens(DialEvent.LINKED)  # the other node was faster
-        elif DialAction.DIAL in peer.happens(DialEvent.DUE):
-            peer.attempt += 1
-            self._dial_lane(peer, 0)
-
-    def _dial_lane(self, peer: Peer, lane: int) -> None:
-        attempt = peer.attempt
-        mine = self.hello.for_lane(lane, peer.lanes)
-
-        def opened(channel: Channel) -> Connection:
-            connection = self._connection(channel, mine, dialed=True)
-            connection.dialed_for = peer
-            connection.attempt = attempt
-            if peer.state is DialState.DIALING and peer.attempt == attempt:
-                connection.begin(max(1, round(self.settings.dead_after_s)))
-            else:
-                connection.close()  # it is not wanted any more, or another lane has failed
-            return connection
-
-        def failed(problem: str) -> None:
-            self._dial_failed(peer, attempt, problem)
-
-        self.host.dial(peer.address, opened, failed)
-
-    def _dial_failed(
-        self, peer: Peer, attempt: int, problem: str, longest_s: float = LONGEST_PAUSE_S
-    ) -> None:
-        """One lane could not be opened: try the whole set again, later."""
-        if peer.state is not DialState.DIALING or peer.attempt != attempt:
-            return  # of a set that is given up already
-        if problem != peer.problem:
-            self.host.log("warning", "cannot link", address=peer.address, cause=problem)
-        peer.problem = problem
-        peer.failures += 1
-        for connection in list(self._connections):
-            if connection.dialed_for is peer and connection.attempt == attempt:
-                if connection.link is not None:
-                    connection.link.disconnect()
-                connection.close()
-        pause_s = min(longest_s, FIRST_PAUSE_S * 2 ** min(peer.failures, 10))
-        self._pause(peer, DialEvent.FAILED, pause_s * self.host.random.uniform(0.5, 1.0))
 
     # ---- connections ---------------------------------------------------------------------
 
@@ -331,9 +260,9 @@ class Links:
         self.room.is_neighbor(connection.host)
         hello = connection.peer
         assert hello is not None
-        self._judge(connection, hello)
+        self.admission.judge(connection, hello)
         link = self.links.get(hello.node_id)
-        if link is not None and self._stands(link, connection, hello):
+        if link is not None and self.admission.stands(link, connection, hello):
             self._probe(link, connection)
         else:
             self._let_in(connection)
@@ -343,57 +272,6 @@ class Links:
             connection.accept()
             self.room.leave(connection)
         self._opened(connection)
-
-    def _judge(self, connection: Connection, peer: Hello) -> None:
-        """Whether `peer` may be linked with; raises `LinkRefused`."""
-        if self._stopped:
-            raise LinkRefused("stopping", "this node is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
-        if peer.node_id == self.hello.node_id:
-            self._met_itself(peer)
-        if peer.algorithm != self.hello.algorithm:
-            raise LinkRefused(
-                "algorithm", f"algorithm {peer.algorithm!r:.80} here {self.hello.algorithm!r}"
-            )
-        wanted = connection.dialed_for
-        if wanted is not None and self.peers.get(wanted.address) is wanted:
-            self.removed.discard(peer.node_id)  # it was added again
-        elif wanted is not None or peer.node_id in self.removed:
-            raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
-        link = self.links.get(peer.node_id)
-        if link is None and len(self.links) >= MAX_LINKS:
-            raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
-        initiator = self.hello.node_id if connection.dialed else peer.node_id
-        if connection.lane > 0 and (
-            link is None
-            or link.initiator != initiator
-            or link.incarnation != peer.incarnation
-            or connection.lane >= link.lanes
-            or link.connections[connection.lane] is not None
-        ):
-            raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
-        if link is None or not link.state.up or link.incarnation != peer.incarnation:
-            return
-        ours, theirs = self.hello.node_id, peer.node_id
-        if link.initiator != initiator and link.initiator == min(ours, theirs):
-            raise LinkRefused("duplicate", "there is a link already")
-
-    def _met_itself(self, peer: Hello) -> None:
-        """A node of this node's own id, or this node."""
-        if peer.incarnation == self.hello.incarnation:
-            raise LinkRefused("same-id", "that is this node itself")
-        problem = f"both nodes are called {peer.node_id!r}"
-        self.conflict.told(problem)
-        raise LinkRefused("same-id", problem)
-
-    def _stands(self, link: Link, connection: Connection, hello: Hello) -> bool:
-        """Whether a link that seems to be in order would have to go for this connection.
-
-        Not if both nodes dialed each other: then one of the two connections is too many.
-        """
-        if connection.lane > 0 or not link.state.up:
-            return False
-        initiator = self.hello.node_id if connection.dialed else hello.node_id
-        return link.incarnation != hello.incarnation or link.initiator == initiator
 
     def _probe(self, link: Link, newcomer: Connection) -> None:
         """Ask the standing link whether it lives before anybody takes it over."""
@@ -435,7 +313,7 @@ class Links:
         for number, newcomer in enumerate(waiting):
             try:
                 assert newcomer.peer is not None
-                self._judge(newcomer, newcomer.peer)
+                self.admission.judge(newcomer, newcomer.peer)
                 if number == 0:
                     self._let_in(newcomer)
                 else:
@@ -455,42 +333,29 @@ class Links:
         connection.refuse(error)
         self.room.leave(connection)
         peer = connection.dialed_for
-        if peer is None:
+        if peer is None or not self.dialing.wants(peer):
             return
-        if self.peers.get(peer.address) is not peer:
-            return  # no longer wanted
         # Whom we dial we want, also if it was removed before; both ends may be waiting for that.
         self.removed.discard(error.node_id)
         if error.cause == "duplicate":
             link = self.links.get(error.node_id or connection.peer_id())
             if link is not None:
-                self._leads_to(peer, link)
-        if error.cause == "same-id" and error.by is not None and not self._is_self(error.by):
+                self.dialing.leads_to(peer, link)
+        if (
+            error.cause == "same-id"
+            and error.by is not None
+            and not self.admission.is_self(error.by)
+        ):
             self.conflict.told(error.problem)
         longest_s = SAME_ID_PAUSE_S if error.cause == "same-id" else LONGEST_PAUSE_S
-        self._dial_failed(peer, connection.attempt, error.problem, longest_s)
-
-    def _is_self(self, hello: Hello) -> bool:
-        ours = self.hello
-        return (hello.node_id, hello.incarnation) == (ours.node_id, ours.incarnation)
-
-    def _leads_to(self, peer: Peer, link: Link) -> None:
-        """Which node answers at the address of `peer`; another one may have before."""
-        if peer.link is not link:
-            if peer.link is not None and peer.link.info.address == peer.address:
-                peer.link.info.address = ""
-            if not peer.info.name:
-                self.owner.linked_before(peer.info, link)
-            peer.link = link
-            peer.info = link.info
-            link.info.address = peer.address
+        self.dialing.failed(peer, connection.attempt, error.problem, longest_s)
 
     def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
         """Once for each cause: who is refused usually tries again, for ever."""
         name = connection.peer_id() or connection.channel.remote.rpartition(":")[0]
         if self._refused_for.get(name) == error.cause:
             return
-        if len(self._refused_for) >= MAX_STREAMS:
+        if len(self._refused_for) >= MAX_REFUSED:
             self._refused_for.clear()
         self._refused_for[name] = error.cause
         self.host.log(
@@ -511,19 +376,18 @@ class Links:
         if link is None:
             link = self._new_link(hello.node_id, peer)
         if peer is not None:
-            self._leads_to(peer, link)
+            self.dialing.leads_to(peer, link)
             link.qos = peer.qos
-        elif not self._is_dialed(link):
+        elif not self.dialing.is_dialed(link):
             link.info.address = connection.channel.remote
         if connection.lane == 0:
             self._replaced(link)
-            link.prepare(initiator, hello.incarnation, hello.lanes, self._new_stream())
+            link.prepare(initiator, hello.incarnation, hello.lanes, self.streams.new())
             link.takes(hello.max_packet_bytes)
         link.connections[connection.lane] = connection
         connection.link = link
         if peer is not None and connection.lane == 0:
-            for lane in range(1, peer.lanes):
-                self._dial_lane(peer, lane)
+            self.dialing.other_lanes(peer)
         if link.complete():
             self._up(link, peer)
 
@@ -536,32 +400,13 @@ class Links:
         info.name = node_id
         link = Link(
             info,
-            self._new_stream(),
+            self.streams.new(),
             qos=settings.qos,
             queue_bytes=settings.queue_bytes,
             round_robin=settings.round_robin,
         )
         self.links[node_id] = link
         return link
-
-    def _new_stream(self) -> str:
-        self._streams += 1
-        return f"{self.hello.incarnation}.{self._streams}"
-
-    def stream_arrived(self, link: Link, lane: int, payload: bytes) -> None:
-        """The neighbor says which numbers follow on this lane: take up where they were left."""
-        if len(payload) > MAX_STREAM_NAME:
-            raise RemoteProtocolError(f"a stream's name of {len(payload)} bytes")
-        streams = self._incoming.pop(link.info.name, {})
-        self._incoming[link.info.name] = streams
-        if len(self._incoming) > MAX_STREAMS:
-            del self._incoming[next(iter(self._incoming))]
-        key = (lane, payload)
-        incoming = streams.pop(key, None) or Incoming()
-        streams[key] = link.incoming[lane] = incoming
-        incoming.answer = lambda answer: link.answer(lane, incoming, answer)
-        if len(streams) > MAX_STREAMS_EACH:
-            del streams[next(iter(streams))]
 
     def _replaced(self, link: Link) -> None:
         """The neighbor connects anew although we did not notice that it was gone."""
@@ -572,8 +417,7 @@ class Links:
 
     def _up(self, link: Link, peer: Peer | None) -> None:
         if peer is not None:
-            peer.failures, peer.problem = 0, ""
-            peer.happens(DialEvent.LINKED)
+            self.dialing.linked(peer)
         self._refused_for.pop(link.info.name, None)
         if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
@@ -609,7 +453,20 @@ class Links:
         connection.happens(GreetingEvent.ENDED)
         self._cut(connection, cause)
         if connection.dialed_for is not None:
-            self._dial_failed(connection.dialed_for, connection.attempt, cause)
+            self.dialing.failed(connection.dialed_for, connection.attempt, cause)
+
+    def _abandon(self, peer: Peer) -> None:
+        """Not all lanes of a set can be opened."""
+        for connection in list(self._connections):
+            if connection.dialed_for is peer and connection.attempt == peer.attempt:
+                if connection.link is not None:
+                    self._keep(connection.link)
+                connection.close()
+
+    def _keep(self, link: Link) -> None:
+        """It is down, and kept for a while."""
+        link.disconnect()
+        self._hold(link.info.name, self.settings.hold_s)
 
     def _cut(self, connection: Connection, cause: str) -> None:
         """A lane is gone, and with it the link."""
@@ -619,9 +476,8 @@ class Links:
         if link.state.up:
             self._down(link, cause)
         else:
-            link.disconnect()
-            self._hold(link.info.name, self.settings.hold_s)
-        self._redial(link)
+            self._keep(link)
+        self.dialing.again(link)
 
     def _down(self, link: Link, cause: str) -> None:
         self.host.log("warning", "link down", neighbor=link.info.name, cause=cause)
@@ -661,11 +517,7 @@ class Links:
         if link.state is LinkState.GONE:
             return  # for what followed from losing it
         self.host.log("info", "neighbor let go", neighbor=link.info.name, cause=cause)
-        for peer in self.peers.values():
-            if peer.link is link:
-                peer.link = None
-                peer.info = self.owner.new_session(peer.address)
-                self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
+        self.dialing.leads_nowhere(link)
         self.happens(link, LinkEvent.LET_GO)
 
     def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
@@ -686,19 +538,6 @@ class Links:
         else:
             self.let_go(link, "it said goodbye")
 
-    def _redial(self, link: Link) -> None:
-        for peer in self.peers.values():
-            if peer.link is link:
-                self._dial_soon(peer, FIRST_PAUSE_S * self.host.random.uniform(0.5, 1.5))
-
-    def _is_dialed(self, link: Link) -> bool:
-        return any(peer.link is link for peer in self.peers.values())
-
-    def _forget_peer(self, peer: Peer) -> None:
-        self.peers.pop(peer.address, None)
-        if DialAction.STOP in peer.happens(DialEvent.REMOVED) and peer.timer is not None:
-            peer.timer.cancel()
-
     def remove(self, name: str) -> Link | Peer | None:
         """The operator removes a neighbor, by its id or address, until it is added again.
 
@@ -708,19 +547,13 @@ class Links:
         peer = self.peers.get(name)
         link = peer.link if peer is not None else self.links.get(name)
         if peer is not None:
-            self._forget_peer(peer)
-            if link is None or self._is_dialed(link):
+            self.dialing.forget(peer)
+            if link is None or self.dialing.is_dialed(link):
                 return peer
         if link is not None:
-            self.no_longer_dial(link.info)
+            self.dialing.forget_session(link.info)
             self.removed.add(link.info.name)
         return link
-
-    def no_longer_dial(self, session: SessionInfo) -> None:
-        """Whatever addresses lead to `session` are not wanted any more."""
-        for peer in list(self.peers.values()):
-            if peer.info is session:
-                self._forget_peer(peer)
 
     def close(self, link: Link) -> None:
         """Say goodbye to a neighbor that is no longer wanted."""

@@ -201,7 +201,7 @@ class Traffic:
             number = incoming.accept(packet_id, qos)
             if isinstance(number, bytes):
                 self.counters["repeated"] += 1
-                self.send(link, lane, number)
+                link.answer(lane, incoming, number)
                 return
             in_hand = InHand(self.in_hand, message, incoming, number, qos)
         self.counters["received_from_links"] += 1
@@ -372,12 +372,6 @@ class Traffic:
         if lost := self.recovery.only_here() + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
-
-    @staticmethod
-    def send(link: Link, lane: int, data: bytes) -> None:
-        connection = link.connections[lane] if lane < link.lanes else None
-        if data and connection is not None:
-            connection.send(data)
 
 
 def _done_with(in_hand: InHand | None) -> None:

@@ -18,6 +18,7 @@ from isthmus.exchange.link.lane import (
 )
 from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
+from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
 from support.held import Held
 
 
@@ -181,7 +182,7 @@ def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
         while there and rng.random() < 0.95:
             frame = there.pop(0)
             if frame[0] == 0x62:
-                back.append(Incoming.released(int.from_bytes(frame[2:])))
+                back.append(acknowledgment(PUBCOMP, int.from_bytes(frame[2:])))
                 continue
             received, packet_id = from_link(frame, 0.0)
             qos = frame[0] >> 1 & 3

@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind, SessionStatus
 from isthmus.errors import LocalProtocolError
-from isthmus.exchange.link.hello import Hello, write_connect
+from isthmus.exchange.link.hello import Hello, write_connack, write_connect
 from isthmus.exchange.link.life import (
     DIALING,
     GREETING,
@@ -108,7 +108,7 @@ def test_nobody_but_its_owner_sets_a_state() -> None:
                         found.add((file.name, item.name))
     assert found == {
         (name, method)
-        for name in ("connection.py", "link.py")
+        for name in ("connection.py", "dialing.py", "link.py")
         for method in ("__init__", "happens")
     }
 
@@ -165,6 +165,29 @@ def test_a_neighbor_whose_lanes_never_all_come_is_let_go() -> None:
     assert "x" in node.exchange.links.links
     fabric.run(10.0)
     assert "x" not in node.exchange.links.links
+
+
+def test_a_dialed_neighbor_whose_lanes_never_all_come_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = SimFabric(seed=1, link=LinkSettings(hold_s=5.0))
+    node = fabric.node("a")
+    fabric.settle()
+    links = node.exchange.links
+    dialed: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(links.host, "dial", lambda _, *both: dialed.append(both), raising=False)
+    peer = links.dialing.dial("x:7883", 2, 1)
+    fabric.run(0.1)
+    (opened, _), channel = dialed.pop(), FakeChannel()
+    hello = Hello("x", "1f", links.hello.algorithm, 0, 2)
+    links.received(opened(channel), encode(write_connack(hello, b""), 5))
+    assert list(links.links) == ["x"]
+    ((_, failed),) = dialed
+    failed("refused")
+    assert peer.state is DialState.WAITING
+    fabric.run(10.0)
+    assert "x" not in links.links
+    assert peer.link is None
 
 
 def test_messages_are_not_sent_before_every_lane_is_back() -> None:

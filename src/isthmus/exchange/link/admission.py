@@ -1,0 +1,90 @@
+"""Who may be linked with, once it has proved who it is.
+
+Not another node of this node's id, or of a neighbor that is there (`same_id`), nor one with another
+algorithm.  One that the operator removed is refused until it is added again.  When two nodes dial
+each other, the connections that the node with the lower id opened are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.link.dialing import Dialing
+from isthmus.exchange.link.hello import Hello, LinkRefused
+from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.same_id import IdConflict
+from isthmus.exchange.topology.messages import MAX_LINKS
+from isthmus.mqtt.reason_codes import ReasonCode
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Judges connections by what this node knows."""
+
+    def __init__(
+        self, hello: Hello, links: Mapping[str, Link], dialing: Dialing, conflict: IdConflict
+    ) -> None:
+        self._hello = hello
+        self._links = links
+        self._dialing = dialing
+        self._conflict = conflict
+        self.removed: set[str] = set()
+        """Neighbors that the operator removed."""
+        self.stopped = False
+
+    def judge(self, connection: Connection, peer: Hello) -> None:
+        """Whether `peer` may be linked with; raises `LinkRefused`."""
+        if self.stopped:
+            raise LinkRefused("stopping", "this node is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
+        if peer.node_id == self._hello.node_id:
+            self._met_itself(peer)
+        if peer.algorithm != self._hello.algorithm:
+            raise LinkRefused(
+                "algorithm", f"algorithm {peer.algorithm!r:.80} here {self._hello.algorithm!r}"
+            )
+        wanted = connection.dialed_for
+        if wanted is not None and self._dialing.wants(wanted):
+            self.removed.discard(peer.node_id)  # it was added again
+        elif wanted is not None or peer.node_id in self.removed:
+            raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
+        link = self._links.get(peer.node_id)
+        if link is None and len(self._links) >= MAX_LINKS:
+            raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
+        initiator = self._hello.node_id if connection.dialed else peer.node_id
+        if connection.lane > 0 and (
+            link is None
+            or link.initiator != initiator
+            or link.incarnation != peer.incarnation
+            or connection.lane >= link.lanes
+            or link.connections[connection.lane] is not None
+        ):
+            raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
+        if link is None or not link.state.up or link.incarnation != peer.incarnation:
+            return
+        ours, theirs = self._hello.node_id, peer.node_id
+        if link.initiator != initiator and link.initiator == min(ours, theirs):
+            raise LinkRefused("duplicate", "there is a link already")
+
+    def _met_itself(self, peer: Hello) -> None:
+        """A node of this node's own id, or this node."""
+        if peer.incarnation == self._hello.incarnation:
+            raise LinkRefused("same-id", "that is this node itself")
+        problem = f"both nodes are called {peer.node_id!r}"
+        self._conflict.told(problem)
+        raise LinkRefused("same-id", problem)
+
+    def stands(self, link: Link, connection: Connection, hello: Hello) -> bool:
+        """Whether a link that seems to be in order would have to go for this connection.
+
+        Not if both nodes dialed each other: then one of the two connections is too many.
+        """
+        if connection.lane > 0 or not link.state.up:
+            return False
+        initiator = self._hello.node_id if connection.dialed else hello.node_id
+        return link.incarnation != hello.incarnation or link.initiator == initiator
+
+    def is_self(self, hello: Hello) -> bool:
+        ours = self._hello
+        return (hello.node_id, hello.incarnation) == (ours.node_id, ours.incarnation)
