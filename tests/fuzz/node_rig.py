@@ -207,7 +207,7 @@ class Rig:
             "waiting for a turn": len(self.relay.turns),
             "clients of the exchange": len(exchange.clients),
             "interest": list(exchange.local_filters),
-            "unreleased": len(exchange.clients._unreleased),
+            "unreleased": len(exchange.clients._away),
             "wills": (wills["armed"], wills["waiting"], wills["bytes"]),
         }
         empty: tuple[object, ...] = (0, [], (0, 0, 0))

@@ -9,9 +9,10 @@ import pytest
 from fuzz.fuzz_node import Report, fuzz, run_episode
 from isthmus.exchange.client.broker_session import BrokerSession
 from isthmus.exchange.client.checks import TopicAliases
+from isthmus.exchange.client.client import Client
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.relay import Relay
-from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.mqtt.packets import ConnAck, Connect
 
 
@@ -50,9 +51,7 @@ def never_released(self: Unreleased, packet_id: int) -> None:
     """A PUBREL with a reason code, or a PUBREC that refuses, leaves the identifier taken."""
 
 
-def forgotten(
-    self: UnreleasedOfSessions, client_id: str, connect: Connect, connack: ConnAck
-) -> Unreleased:
+def forgotten(self: Client, connect: Connect, connack: ConnAck) -> Unreleased:
     """Who takes a session over begins with an empty memory."""
     return Unreleased()
 
@@ -81,7 +80,7 @@ def kept(self: Relay, client: ClientSession) -> None:
     ("owner", "name", "wrong", "problem"),
     [
         (Unreleased, "release", never_released, "to the fabric"),
-        (UnreleasedOfSessions, "connected", forgotten, "to the fabric"),
+        (Client, "identifiers", forgotten, "to the fabric"),
         (BrokerSession, "_settle", let_in, "got|to the fabric"),
         (ClientSession, "_forward", forwarded, "the broker got"),
         (TopicAliases, "topic", careless, "KeyError|should"),

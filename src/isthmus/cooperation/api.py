@@ -328,7 +328,7 @@ class CooperationAlgorithm:
         """A connection was lost unexpectedly."""
 
     def on_recv_failure(self, session: SessionInfo, error: Exception) -> None:
-        """What came on a session could not be understood; the session is being closed."""
+        """What came on a session breaks the rules; the session, or its connection, is closed."""
 
     # ---- status listener ----
 

@@ -10,9 +10,10 @@ import pytest
 
 from isthmus.exchange import kept_records
 from isthmus.exchange.broker import injection
+from isthmus.exchange.client.client import Client
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.input import Waits
-from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import LinkRefused
 from isthmus.exchange.link.lane import Outgoing, OutgoingLane
@@ -88,9 +89,7 @@ def by_wall_clock(self: RetainedStore, now_ms: int) -> Version:
     return Version(now_ms, 0, self.origin)
 
 
-def forgets_sessions(
-    self: UnreleasedOfSessions, client_id: str, connect: Connect, connack: ConnAck
-) -> Unreleased:
+def forgets_sessions(self: Client, connect: Connect, connack: ConnAck) -> Unreleased:
     """Who takes a session over begins with an empty memory."""
     return Unreleased()
 
@@ -131,7 +130,7 @@ def needs_whole_files(data: bytes) -> kept_records.Kept:
         ("duplicates", (Links, "_refused"), panics, "reaches|never|alone|quiet"),
         ("clocks", (RetainedStore, "_next_version"), by_wall_clock, "retained messages of"),
         ("brokers", (injection, "TRIES"), 10**9, "quiet|never reached|acknowledge"),
-        ("clients", (UnreleasedOfSessions, "connected"), forgets_sessions, "times"),
+        ("clients", (Client, "identifiers"), forgets_sessions, "times"),
         ("clients", (ClientSession, "_first_packet"), admits_at_once, "may not connect|retained"),
         ("torn", (kept_records, "read"), needs_whole_files, "damaged"),
     ],

@@ -26,7 +26,7 @@ from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.host import Cancellable
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.filters.topics import check_topic_filter, split_shared
-from isthmus.mqtt.packets import Will
+from isthmus.mqtt.packets import ConnAck, Connect, Will
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.reason_codes import ReasonCode
 
@@ -89,11 +89,20 @@ class Client:
     expires_at: float | None = None
     expiry_timer: Cancellable | None = None
     will: ClientWill | None = None
+    unreleased: Unreleased = field(default_factory=Unreleased)
 
     @property
     def name(self) -> str:
         """Its client id, as far as anybody knows it."""
         return "" if self.client_id.startswith("\0") else self.client_id
+
+    def identifiers(self, connect: Connect, connack: ConnAck) -> Unreleased:
+        """Which QoS 2 messages a connection that was accepted has not released."""
+        if connect.clean_start:
+            self.unreleased = Unreleased()
+        elif not connack.session_present:
+            self.unreleased.doubtful.update(self.unreleased)
+        return self.unreleased
 
     def will_delay_s(self, will: Will) -> int:
         """Until the will delay has passed or the session ends, whichever happens first."""
@@ -110,11 +119,11 @@ class Pair:
     routes: Mapping[bytes, Route]
     """Where what it publishes goes."""
     aliases: TopicAliases
-    unreleased: Unreleased
-    """Its session's QoS 2 messages."""
     may_change_expiry: bool
     client: Client | None = None
     """None after another connection has begun the session anew."""
+    unreleased: Unreleased = field(default_factory=Unreleased)
+    """Its session's QoS 2 messages."""
     pending: dict[tuple[PacketType, int], tuple[str, ...]] = field(default_factory=dict)
     pending_bytes: int = 0
     asked_filters: int = 0

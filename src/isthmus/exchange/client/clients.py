@@ -22,7 +22,8 @@ and the algorithm is told the packet first, then what changed by it.  The rules:
 Persistent clients' filters and all wills survive a restart of the node, if the host keeps anything.
 The time a node is down does not count.
 
-Invariant: a client that is not connected is remembered as long as it has filters or a will.
+Invariant: a client that is not connected is remembered as long as it has filters, a will, or QoS 2
+messages that it has not released.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from isthmus.exchange.client.client import (
 )
 from isthmus.exchange.client.interest import LocalInterest
 from isthmus.exchange.client.publishers import PublisherRoutes
-from isthmus.exchange.client.unreleased import UnreleasedOfSessions
+from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.client.wills import DueWill, Wills
 from isthmus.exchange.client.wills_journal import NAME as WILLS_NAME
 from isthmus.exchange.client.wills_journal import VERSION as WILLS_VERSION
@@ -78,6 +79,8 @@ SAVE_DELAY_S: Final = 0.2
 _SAVE_S_PER_CLIENT: Final = 20e-6  # so that writing takes a small share of the time, at any size
 WILLS_S: Final = 1.0
 RESTORED_AFTER_S: Final = 5.0
+MAX_AWAY_IDS: Final = 1_000_000
+"""Identifiers of QoS 2 messages that are kept of clients that are away, of those who left last."""
 
 _SAVE, _RESTORED = "save", "restored"
 
@@ -102,7 +105,9 @@ class Clients:
         self._pairs: dict[SessionInfo, Pair] = {}
         self._clients: dict[str, Client] = {}
         self.interest = LocalInterest(host, self._interest_changed)
-        self._unreleased = UnreleasedOfSessions()
+        self._away: dict[Client, int] = {}
+        """Those with identifiers that are not released, and how many; the longest away first."""
+        self._away_ids = 0
         self._restored: list[DueWill] = []
         """Wills of the node's last life; they wait until the neighbors are back."""
         self.wills = Wills(self._timers, salt=int.from_bytes(host.token_bytes(4)))
@@ -148,7 +153,6 @@ class Clients:
             end,
             routes,
             TopicAliases(),
-            self._unreleased.connected(client_id, asked, answer),
             bool(asked.properties.session_expiry_interval),
         )
         pair.aliases.maximum = answer.properties.topic_alias_maximum or 0
@@ -181,6 +185,8 @@ class Clients:
             client = self._clients[key] = Client(key)
         due = self.wills.taken_up(client, session_ended=connect.clean_start)
         self._stop_expiry(client)
+        self._away_ids -= self._away.pop(client, 0)
+        pair.unreleased = client.identifiers(connect, connack)
         older = client.pair
         left_nothing = older is not None and client.expiry_s == 0 and not connack.session_present
         if connect.clean_start or left_nothing:
@@ -241,7 +247,6 @@ class Clients:
             if unexpected:
                 self.algorithm.on_tcp_down(session)
             self.algorithm.on_session_closed(session)
-        self._unreleased.closed(pair.session.name, pair.unreleased)
         client = pair.client
         if client is None or client.pair is not pair:
             return  # another connection has taken over
@@ -253,7 +258,18 @@ class Clients:
             if client.expiry_s != FOR_EVER:
                 self._start_expiry(client, client.expiry_s)
             self._save_soon()
+        self._keep_identifiers(client)
         self._forget_if_empty(client)
+
+    def _keep_identifiers(self, client: Client) -> None:
+        if client.unreleased and client.name:
+            self._away[client] = len(client.unreleased)
+            self._away_ids += len(client.unreleased)
+        while self._away_ids > MAX_AWAY_IDS:
+            oldest = next(iter(self._away))
+            self._away_ids -= self._away.pop(oldest)
+            oldest.unreleased = Unreleased()
+            self._forget_if_empty(oldest)
 
     # ---- what the algorithm does with it -------------------------------------------------
 
@@ -313,7 +329,7 @@ class Clients:
             client.filters = {}
 
     def _forget_if_empty(self, client: Client) -> None:
-        if client.pair is None and not client.filters and client.will is None:
+        if not (client.pair or client.filters or client.will or client in self._away):
             self._stop_expiry(client)
             self._clients.pop(client.client_id, None)
 

@@ -11,28 +11,22 @@ Clean start ends the memory.  A CONNACK that says that there is no session may b
 and amqtt say so although they resume it): the identifiers become *doubtful*, and only a PUBLISH
 that is marked as sent again is then taken for a repetition.
 
-Invariants: `doubtful` is a part of the set; what is kept of clients that are away has at most
-`MAX_AWAY_IDS` identifiers together, of those who left last.
+Invariant: `doubtful` is a part of the set.
 """
 
 from __future__ import annotations
 
-from isthmus.mqtt.packets import ConnAck, Connect
-
-__all__ = ["MAX_AWAY_IDS", "Unreleased", "UnreleasedOfSessions"]
-
-MAX_AWAY_IDS = 1_000_000
+__all__ = ["Unreleased"]
 
 
 class Unreleased(set[int]):
     """Packet identifiers of one session."""
 
-    __slots__ = ("connections", "doubtful")
+    __slots__ = ("doubtful",)
 
     def __init__(self) -> None:
         super().__init__()
         self.doubtful: set[int] = set()
-        self.connections = 0
 
     def is_repetition(self, packet_id: int, *, dup: bool) -> bool:
         """Whether a PUBLISH of this identifier was passed on before; it is noted in any case."""
@@ -47,46 +41,3 @@ class Unreleased(set[int]):
     def release(self, packet_id: int) -> None:
         self.discard(packet_id)
         self.doubtful.discard(packet_id)
-
-
-class UnreleasedOfSessions:
-    """The memories of all sessions, by client id."""
-
-    def __init__(self, max_away_ids: int = MAX_AWAY_IDS) -> None:
-        self._sessions: dict[str, Unreleased] = {}
-        self._away: dict[str, None] = {}  # the longest away first
-        self._away_ids = 0
-        self._max_away_ids = max_away_ids
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def connected(self, client_id: str, connect: Connect, connack: ConnAck) -> Unreleased:
-        """The memory of a connection that was accepted; an empty client id has its own."""
-        memory = self._sessions.get(client_id)
-        if memory is not None and client_id in self._away:
-            del self._away[client_id]
-            self._away_ids -= len(memory)
-        if memory is None or connect.clean_start or not client_id:
-            memory = Unreleased()
-            if client_id:
-                self._sessions[client_id] = memory
-        elif not connack.session_present:
-            memory.doubtful.update(memory)
-        memory.connections += 1
-        return memory
-
-    def closed(self, client_id: str, memory: Unreleased) -> None:
-        """A connection that had `memory` has ended."""
-        memory.connections -= 1
-        if memory.connections or self._sessions.get(client_id) is not memory:
-            return  # another connection goes on with it, or has begun anew
-        if not memory:
-            del self._sessions[client_id]
-            return
-        self._away[client_id] = None
-        self._away_ids += len(memory)
-        while self._away_ids > self._max_away_ids:
-            oldest = next(iter(self._away))
-            del self._away[oldest]
-            self._away_ids -= len(self._sessions.pop(oldest))

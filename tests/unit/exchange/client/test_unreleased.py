@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from isthmus.exchange.client.unreleased import Unreleased, UnreleasedOfSessions
-from isthmus.mqtt.packets import ConnAck, Connect
+import pytest
 
-RESUMED, NEW = ConnAck(session_present=True), ConnAck(session_present=False)
-KEEPS, CLEAN = Connect("c", clean_start=False), Connect("c", clean_start=True)
+from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.exchange.client import clients
+from isthmus.exchange.client.unreleased import Unreleased
+from support.algorithm_network import FakeClient, FakePort
+
+
+class Sessions:
+    """A node's clients, of which only the identifiers are looked at."""
+
+    def __init__(self) -> None:
+        self.port = FakePort()
+        self.port.clients.algorithm = CooperationAlgorithm(self.port, {})
+
+    def __len__(self) -> int:
+        return len(self.port.clients._clients)
+
+    def connected(
+        self, client_id: str = "c", *, clean: bool = False, resumed: bool = False, level: int = 4
+    ) -> tuple[FakeClient, Unreleased]:
+        client = FakeClient(self.port, level)
+        client.connect(client_id, clean_start=clean, session_present=resumed)
+        return client, client.pair.unreleased
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
 
 
 def test_an_identifier_is_taken_until_it_is_released() -> None:
@@ -19,65 +43,64 @@ def test_an_identifier_is_taken_until_it_is_released() -> None:
     assert not memory.is_repetition(1, dup=False)
 
 
-def test_two_connections_of_one_client_share_it() -> None:
-    sessions = UnreleasedOfSessions()
-    old = sessions.connected("c", KEEPS, NEW)
+def test_two_connections_of_one_client_share_it(sessions: Sessions) -> None:
+    first, old = sessions.connected()
     old.add(1)
-    new = sessions.connected("c", KEEPS, RESUMED)
+    _, new = sessions.connected(resumed=True)
     assert new is old
-    sessions.closed("c", old)
-    assert sessions.connected("c", KEEPS, RESUMED).is_repetition(1, dup=True)
+    first.drop()
+    assert sessions.connected(resumed=True)[1].is_repetition(1, dup=True)
 
 
-def test_it_outlives_the_connection_and_ends_with_clean_start() -> None:
-    sessions = UnreleasedOfSessions()
-    memory = sessions.connected("c", KEEPS, NEW)
+def test_it_outlives_the_connection_and_ends_with_clean_start(sessions: Sessions) -> None:
+    client, memory = sessions.connected()
     memory.add(1)
-    sessions.closed("c", memory)
-    memory = sessions.connected("c", KEEPS, RESUMED)
+    client.drop()
+    second, memory = sessions.connected(resumed=True)
     assert memory.is_repetition(1, dup=False)
-    clean = sessions.connected("c", CLEAN, NEW)
+    _, clean = sessions.connected(clean=True)
     assert not clean.is_repetition(1, dup=True)
-    sessions.closed("c", memory)  # of the connection that was taken over
-    assert sessions.connected("c", KEEPS, RESUMED) is clean
+    second.drop()  # the connection that was taken over
+    assert sessions.connected(resumed=True)[1] is clean
 
 
-def test_without_a_session_only_a_marked_repetition_counts() -> None:
+def test_without_a_session_only_a_marked_repetition_counts(sessions: Sessions) -> None:
     """ActiveMQ and amqtt say that there is no session, and resume it."""
-    sessions = UnreleasedOfSessions()
-    memory = sessions.connected("c", KEEPS, NEW)
+    client, memory = sessions.connected()
     memory.update((1, 2))
-    sessions.closed("c", memory)
-    memory = sessions.connected("c", KEEPS, NEW)
+    client.drop()
+    _, memory = sessions.connected()
     assert memory.is_repetition(1, dup=True)
     assert not memory.is_repetition(2, dup=False), "a new message under an old identifier"
     assert memory.is_repetition(2, dup=False), "which is that one's from now on"
 
 
-def test_nothing_is_kept_for_a_client_that_released_everything() -> None:
-    sessions = UnreleasedOfSessions()
-    memory = sessions.connected("c", KEEPS, NEW)
+def test_nothing_is_kept_for_a_client_that_released_everything(sessions: Sessions) -> None:
+    client, memory = sessions.connected()
     memory.add(1)
     memory.release(1)
-    sessions.closed("c", memory)
+    client.drop()
     assert len(sessions) == 0
 
 
-def test_clients_without_an_id_share_nothing() -> None:
-    sessions = UnreleasedOfSessions()
-    first, second = (sessions.connected("", KEEPS, NEW) for _ in range(2))
+def test_clients_without_an_id_share_nothing(sessions: Sessions) -> None:
+    client, first = sessions.connected("", clean=True)
+    _, second = sessions.connected("", clean=True)
     assert first is not second
     first.add(1)
-    sessions.closed("", first)
-    assert len(sessions) == 0
+    client.drop()
+    assert len(sessions) == 1
 
 
-def test_what_is_kept_for_absent_clients_is_bounded() -> None:
-    sessions = UnreleasedOfSessions(max_away_ids=5)
+def test_what_is_kept_for_absent_clients_is_bounded(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "MAX_AWAY_IDS", 5)
     for number in range(4):
-        memory = sessions.connected(f"c{number}", KEEPS, NEW)
+        client, memory = sessions.connected(f"c{number}")
         memory.update((1, 2))
-        sessions.closed(f"c{number}", memory)
+        client.drop()
     assert len(sessions) == 2
-    assert not sessions.connected("c0", KEEPS, RESUMED).is_repetition(1, dup=True)
-    assert sessions.connected("c3", KEEPS, RESUMED).is_repetition(1, dup=True)
+    assert not sessions.connected("c0", resumed=True)[1].is_repetition(1, dup=True)
+    assert sessions.connected("c3", resumed=True)[1].is_repetition(1, dup=True)
+    assert sessions.port.clients._away_ids == 2
