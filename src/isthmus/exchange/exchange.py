@@ -27,6 +27,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
 from isthmus.exchange.client.client import ClientEnd, Pair
 from isthmus.exchange.client.clients import Clients
+from isthmus.exchange.client.wills import NAME as WILLS_NAME
 from isthmus.exchange.client.wills import DueWill
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
@@ -158,13 +159,13 @@ class Exchange:
             self.retention.keeping.journal.lost()
         elif (own := self._state.name_of(name)) is not None:
             self.algorithm.on_state_lost(own)
-        else:
-            self.clients.state_lost(name)
+        elif name == WILLS_NAME:
+            self.clients.wills.state_lost()
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbors; every local client is about to go: wills are due."""
         self.traffic.in_hand.stopping = True
-        self.clients.begin_stop()
+        self.clients.wills.stop()
 
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbors, or on their way to the local broker."""

@@ -30,12 +30,9 @@ class Timers:
         if key not in self._running:
             self.set_timer(delay_s, key)
 
-    def cancel_timer(self, key: Hashable) -> bool:
-        """Whether it was running."""
-        timer = self._running.pop(key, None)
-        if timer is not None:
+    def cancel_timer(self, key: Hashable) -> None:
+        if timer := self._running.pop(key, None):
             timer.cancel()
-        return timer is not None
 
     def cancel_all(self) -> None:
         for timer in self._running.values():

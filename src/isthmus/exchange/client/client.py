@@ -75,6 +75,7 @@ class ClientWill:
     will: Will
     due_s: float | None = None
     """None as long as the connection stands."""
+    timer: Cancellable | None = None
 
 
 @dataclass(eq=False, slots=True)

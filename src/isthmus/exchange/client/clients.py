@@ -28,7 +28,7 @@ messages that it has not released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from isthmus.cooperation.api import (
@@ -39,7 +39,7 @@ from isthmus.cooperation.api import (
     SessionKind,
     SessionStatus,
 )
-from isthmus.errors import IsthmusError, RemoteProtocolError
+from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.client.checks import TopicAliases
 from isthmus.exchange.client.client import (
     FOR_EVER,
@@ -56,11 +56,7 @@ from isthmus.exchange.client.interest import LocalInterest
 from isthmus.exchange.client.publishers import PublisherRoutes
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.client.wills import DueWill, Wills
-from isthmus.exchange.client.wills_journal import NAME as WILLS_NAME
-from isthmus.exchange.client.wills_journal import VERSION as WILLS_VERSION
-from isthmus.exchange.host import Host
-from isthmus.exchange.journal import Journal
-from isthmus.exchange.timers import Timers
+from isthmus.exchange.host import Cancellable, Host
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
@@ -77,12 +73,8 @@ __all__ = ["SAVE_DELAY_S", "Clients"]
 
 SAVE_DELAY_S: Final = 0.2
 _SAVE_S_PER_CLIENT: Final = 20e-6  # so that writing takes a small share of the time, at any size
-WILLS_S: Final = 1.0
-RESTORED_AFTER_S: Final = 5.0
 MAX_AWAY_IDS: Final = 1_000_000
 """Identifiers of QoS 2 messages that are kept of clients that are away, of those who left last."""
-
-_SAVE, _RESTORED = "save", "restored"
 
 
 class Clients:
@@ -101,22 +93,14 @@ class Clients:
         self._due = due
         self._filters_per_client = filters_per_client
         self.algorithm: CooperationAlgorithm
-        self._timers = Timers(host, self._timer_fired)
+        self._saving: Cancellable | None = None
         self._pairs: dict[SessionInfo, Pair] = {}
         self._clients: dict[str, Client] = {}
         self.interest = LocalInterest(host, self._interest_changed)
         self._away: dict[Client, int] = {}
         """Those with identifiers that are not released, and how many; the longest away first."""
         self._away_ids = 0
-        self._restored: list[DueWill] = []
-        """Wills of the node's last life; they wait until the neighbors are back."""
-        self.wills = Wills(self._timers, salt=int.from_bytes(host.token_bytes(4)))
-        self._journal = Journal(
-            host,
-            WILLS_NAME,
-            drain=lambda: self.wills.journal.drain(host.now()),
-            snapshot=lambda: self.wills.journal.rewriting(host.now()),
-        )
+        self.wills = Wills(host, self._will_due)
 
     def __len__(self) -> int:
         return len(self._pairs) // 2
@@ -157,7 +141,7 @@ class Clients:
         )
         pair.aliases.maximum = answer.properties.topic_alias_maximum or 0
         self._pairs[session] = self._pairs[broker] = pair
-        due = self._take_up(pair, client_id or f"\0{session.id}", asked, answer)
+        self._take_up(pair, client_id or f"\0{session.id}", asked, answer)
         self.algorithm.on_session_established(session)
         self.algorithm.on_session_established(broker)
         try:
@@ -167,8 +151,6 @@ class Clients:
             self.failed(pair, error)
             self.closed(pair, unexpected=False)
             raise
-        finally:
-            self._send(due)
         return pair
 
     def _open(self, kind: SessionKind, client_id: str, level: int) -> SessionInfo:
@@ -177,17 +159,17 @@ class Clients:
         session.level = level
         return session
 
-    def _take_up(self, pair: Pair, key: str, connect: Connect, connack: ConnAck) -> list[DueWill]:
-        """`pair` goes on with the session of its client id, or begins it; what wills are due."""
+    def _take_up(self, pair: Pair, key: str, connect: Connect, connack: ConnAck) -> None:
+        """`pair` goes on with the session of its client id, or begins it."""
         client = self._clients.get(key)
         known = client is not None
         if client is None:
             client = self._clients[key] = Client(key)
-        due = self.wills.taken_up(client, session_ended=connect.clean_start)
+        older, client.pair, pair.client = client.pair, pair, client
+        self.wills.taken_up(client, session_ended=connect.clean_start)
         self._stop_expiry(client)
         self._away_ids -= self._away.pop(client, 0)
         pair.unreleased = client.identifiers(connect, connack)
-        older = client.pair
         left_nothing = older is not None and client.expiry_s == 0 and not connack.session_present
         if connect.clean_start or left_nothing:
             if older is not None:
@@ -197,10 +179,8 @@ class Clients:
         if known and (client.expiry_s or expiry_s):
             self._save_soon()
         client.expiry_s = expiry_s
-        client.pair, pair.client = pair, client
         if connect.will is not None:
-            due += self.wills.arm(client, connect.will)
-        return due
+            self.wills.arm(client, connect.will)
 
     def packet(self, pair: Pair, message: ReceivedPacket) -> bool:
         """A packet from the client, before it is relayed; False to keep it back."""
@@ -251,7 +231,6 @@ class Clients:
         if client is None or client.pair is not pair:
             return  # another connection has taken over
         client.pair = None
-        self._send(self.wills.lost(client, self._host.now()))
         if client.expiry_s == 0:
             self._let_go(client)
         elif client.filters:
@@ -259,6 +238,7 @@ class Clients:
                 self._start_expiry(client, client.expiry_s)
             self._save_soon()
         self._keep_identifiers(client)
+        self.wills.lost(client)
         self._forget_if_empty(client)
 
     def _keep_identifiers(self, client: Client) -> None:
@@ -362,31 +342,21 @@ class Clients:
             self._save_soon()
         if valid and disconnect.reason_code == 0:
             self.wills.discard(client)
-            self._wills_changed()
         else:
-            self._send(self.wills.lost(client, self._host.now()))
+            self.wills.lost(client)
 
-    def _send(self, due: list[DueWill]) -> None:
-        for will in due:
-            self._due(will)
-            client = self._clients.get(will.client_id)
-            if client is not None:
-                self._forget_if_empty(client)
-        self._wills_changed()
-
-    def _wills_changed(self) -> None:
-        """Perhaps; but as long as those of the last life are not sent, they are in the old file."""
-        if not self._restored:
-            self._journal.changed(WILLS_S)
+    def _will_due(self, will: DueWill) -> None:
+        self._due(will)
+        client = self._clients.get(will.client_id)
+        if client is not None:
+            self._forget_if_empty(client)
 
     # ---- over a restart ------------------------------------------------------------------
 
     def start(self) -> None:
         """Take up what was kept, and send the wills of clients that were lost with the node."""
         self._restore_sessions()
-        self._restore_wills()
-        if self._restored:
-            self._timers.set_timer(RESTORED_AFTER_S, _RESTORED)
+        self.wills.start(self._client_of)
 
     def _restore_sessions(self) -> None:
         kept = self._host.load_state(STATE_NAME, STATE_VERSION)
@@ -406,57 +376,26 @@ class Clients:
                     self._start_expiry(client, client.expiry_s)
         self.interest.report()
 
-    def _restore_wills(self) -> None:
-        kept = self._host.load_state(WILLS_NAME, WILLS_VERSION)
-        if kept is None:
-            return
-        try:
-            self._restored = self.wills.restore(kept, self._host.now(), self._client_of)
-        except IsthmusError as error:
-            self._host.log("error", "kept wills cannot be read", cause=str(error))
-
     def _client_of(self, client_id: str) -> Client:
         if not client_id:
             return Client("\0")
         return self._clients.setdefault(client_id, Client(client_id))
 
-    def state_lost(self, name: str) -> None:
-        """Not all of what was appended could be written."""
-        if name == WILLS_NAME and not self._restored:
-            self._journal.lost()
-
-    def begin_stop(self) -> None:
-        """Every client is about to go: send the wills that are due then."""
-        self._send(self._restored)
-        self._restored = []
-        self._send(self.wills.stop(self._host.now()))
-        self._journal.abandon()
-        if self._host.keeps_state:
-            self._host.save_state(WILLS_NAME, self.wills.snapshot(self._host.now()))
-
     def stop(self) -> None:
         """Write what is left of every interval, as nobody counts it from now on."""
-        if any(client.expires_at for client in self._clients.values()):
-            self._save_soon()
-        if self._timers.cancel_timer(_SAVE):
+        if self._saving is not None or any(each.expires_at for each in self._clients.values()):
             self._save()
-        self._timers.cancel_all()
-        self._journal.abandon()
-
-    def _timer_fired(self, key: Hashable) -> None:
-        if key == _SAVE:
-            self._save()
-        elif key == _RESTORED:
-            restored, self._restored = self._restored, []
-            self._send(restored)
-        else:
-            self._send(self.wills.on_timer(key))
+        self.wills.abandon()
 
     def _save_soon(self) -> None:
-        delay_s = SAVE_DELAY_S + _SAVE_S_PER_CLIENT * len(self._clients)
-        self._timers.set_timer_unless_set(delay_s, _SAVE)
+        if self._saving is None:
+            delay_s = SAVE_DELAY_S + _SAVE_S_PER_CLIENT * len(self._clients)
+            self._saving = self._host.call_later(delay_s, self._save)
 
     def _save(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
         kept = [client for client in self._clients.values() if client.expiry_s and client.filters]
         self._host.save_state(STATE_NAME, write_state(kept, self._host.now()))
 

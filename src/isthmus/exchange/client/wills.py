@@ -22,32 +22,29 @@ waiting first, because late or never is worse for who relies on them; if this do
 new will is not remembered, which `status` counts.
 
 Departures from the paper: MQTT 5 is covered.  Wills survive a stop or a crash of the node if the
-surroundings keep what `journal` or `snapshot` says; MQTT 5 §3.1.2.5 allows them to be late in this
-case.
+host keeps anything; MQTT 5 §3.1.2.5 allows them to be late in this case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
+from isthmus.errors import IsthmusError
 from isthmus.exchange.client.client import Client, ClientWill
-from isthmus.exchange.client.wills_journal import WillsJournal, read_journal
+from isthmus.exchange.client.wills_journal import NAME, VERSION, WillsJournal, read_journal
+from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.journal import Journal
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import NO_PROPERTIES
 
-__all__ = ["DueWill", "WillTimers", "Wills"]
+__all__ = ["NAME", "RESTORED_AFTER_S", "WRITE_S", "DueWill", "Wills"]
+
+WRITE_S: Final = 1.0
+RESTORED_AFTER_S: Final = 5.0
 
 _OVERHEAD_BYTES: Final = 512
-
-
-class WillTimers(Protocol):
-    """Where wills with a delay wait; `Wills.on_timer(key)` is called when one has run out."""
-
-    def set_timer(self, delay_s: float, key: Hashable) -> None: ...
-
-    def cancel_timer(self, key: Hashable) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,110 +70,126 @@ class DueWill:
 
 
 class Wills:
-    """The wills of one node's local clients: events in, wills that are due out."""
+    """The wills of one node's local clients; `due` is called with each when it is."""
 
-    def __init__(self, timers: WillTimers, *, salt: int = 0, max_bytes: int = 64 << 20) -> None:
-        """`salt` is the journal's."""
-        self._timers = timers
+    def __init__(
+        self, host: Host, due: Callable[[DueWill], None], *, max_bytes: int = 64 << 20
+    ) -> None:
+        self._host = host
+        self._due = due
         self._max_bytes = max_bytes
         self._armed: dict[int, Client] = {}  # by number
-        self._waiting: dict[int, Client] = {}  # by number, which is the timer's key; oldest first
+        self._waiting: dict[int, Client] = {}  # by number, the oldest first
         self._next_number = 0
-        self.journal = WillsJournal(salt)
-        """What has to be written so that `restore` reads it."""
+        self._book = WillsJournal(int.from_bytes(host.token_bytes(4)))
+        self._journal = Journal(
+            host,
+            NAME,
+            drain=lambda: self._book.drain(host.now()),
+            snapshot=lambda: self._book.rewriting(host.now()),
+        )
+        self._restored: list[DueWill] = []
+        """Those of the node's last life; they wait until the neighbors are back."""
+        self._restoring: Cancellable | None = None
         self._bytes = self._waiting_bytes = 0
         self._sent = self._sent_early = self._not_remembered = 0
 
-    def taken_up(self, client: Client, *, session_ended: bool) -> list[DueWill]:
+    def taken_up(self, client: Client, *, session_ended: bool) -> None:
         """Another connection of the client was accepted: what becomes of the earlier one's will."""
         earlier = client.will
-        if earlier is None:
-            return []
-        stood = earlier.due_s is None
-        self._forget(client, earlier)
-        if session_ended or (stood and client.will_delay_s(earlier.will) == 0):
-            return self._count([DueWill(client.name, earlier.will)])
-        return []
+        if earlier is not None:
+            stood = earlier.due_s is None
+            self._forget(client, earlier)
+            if session_ended or (stood and client.will_delay_s(earlier.will) == 0):
+                self._send(DueWill(client.name, earlier.will))
 
-    def arm(self, client: Client, will: Will) -> list[DueWill]:
+    def arm(self, client: Client, will: Will) -> None:
         """The connection that was accepted has a will; others may have to make room for it."""
         size = _size(will, client.name)
-        due = self._make_room(size)
+        self._make_room(size)
         if self._bytes + size > self._max_bytes:
             self._not_remembered += 1
-        else:
-            kept = client.will = ClientWill(self._new_number(), will)
-            self._armed[kept.number] = client
-            self._bytes += size
-            self.journal.changed(client, kept)
-        return self._count(due)
+            return
+        self._bytes += size
+        self._next_number += 1
+        self._armed[self._next_number] = client
+        client.will = ClientWill(self._next_number, will)
+        self._book.changed(client, client.will)
+        self._write_soon()
 
     def discard(self, client: Client) -> None:
         """The client said that its will is not wanted [MQTT-3.14.4-3]."""
         if client.will is not None and client.will.due_s is None:
             self._forget(client, client.will)
 
-    def lost(self, client: Client, now_s: float) -> list[DueWill]:
+    def lost(self, client: Client) -> None:
         """The connection ended in any other way, at either side of the node.
 
         Call it at every end: after a DISCONNECT or a takeover there is nothing left to do.
         """
         kept = client.will
-        if kept is None or kept.due_s is not None:
-            return []
-        self._forget(client, kept)
-        delay_s = client.will_delay_s(kept.will)
-        if delay_s == 0:
-            return self._count([DueWill(client.name, kept.will)])
-        self._wait(client, kept.number, kept.will, delay_s, now_s)
-        return []
-
-    def on_timer(self, key: Hashable) -> list[DueWill]:
-        """A timer has run out; one that was cancelled in the meantime does nothing."""
-        client = self._waiting.get(key) if isinstance(key, int) else None
-        if client is None or client.will is None:
-            return []
-        will = client.will.will
-        self._forget(client, client.will)
-        return self._count([DueWill(client.name, will)])
-
-    def stop(self, now_s: float) -> list[DueWill]:
-        """The node stops, and with it every connection.
-
-        What has a delay is not sent: its clients may come back in time.  It is in the next
-        `snapshot`.
-        """
-        due: list[DueWill] = []
-        for client in list(self._armed.values()):
-            due += self.lost(client, now_s)
-        for key in self._waiting:
-            self._timers.cancel_timer(key)
-        return due
+        if kept is not None and kept.due_s is None:
+            self._forget(client, kept)
+            if delay_s := client.will_delay_s(kept.will):
+                self._wait(client, kept.number, kept.will, delay_s)
+            else:
+                self._send(DueWill(client.name, kept.will))
 
     # ---- over a restart ----
 
-    def snapshot(self, now_s: float) -> bytes:
-        """All that is remembered, for `restore`, at one go."""
-        return b"".join(self.journal.rewriting(now_s))
-
-    def restore(
-        self, snapshot: bytes, now_s: float, client_of: Callable[[str], Client]
-    ) -> list[DueWill]:
+    def start(self, client_of: Callable[[str], Client]) -> None:
         """Go on after a restart, before the first connection: none survived it.
 
-        The time that the node was away does not count towards a delay.  Raises `IsthmusError` if
-        this is not what `snapshot` or the journal wrote.
+        The time that the node was away does not count towards a delay.
         """
-        due: list[DueWill] = []
-        for client_id, will, delay_s in read_journal(snapshot):
-            due += self._make_room(_size(will, client_id))
+        kept = self._host.load_state(NAME, VERSION)
+        try:
+            wills = read_journal(kept or b"")
+        except IsthmusError as error:
+            self._host.log("error", "kept wills cannot be read", cause=str(error))
+            return
+        for client_id, will, delay_s in wills:
             if delay_s == 0 or self._bytes + _size(will, client_id) > self._max_bytes:
-                due.append(DueWill(client_id, will))
+                self._restored.append(DueWill(client_id, will))
             else:
                 client = client_of(client_id)
                 self.taken_up(client, session_ended=False)  # at most one of them is meant
-                self._wait(client, self._new_number(), will, delay_s, now_s)
-        return self._count(due)
+                self._next_number += 1
+                self._wait(client, self._next_number, will, delay_s)
+        if self._restored:
+            self._restoring = self._host.call_later(RESTORED_AFTER_S, self._send_restored)
+
+    def _send_restored(self) -> None:
+        restored, self._restored = self._restored, []
+        for due in restored:
+            self._send(due)
+        self._write_soon()
+
+    def stop(self) -> None:
+        """The node stops, and with it every connection.
+
+        What has a delay is not sent: its clients may come back in time.  It is kept.
+        """
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._send_restored()
+        for client in list(self._armed.values()):
+            self.lost(client)
+        for client in self._waiting.values():
+            if client.will is not None and client.will.timer is not None:
+                client.will.timer.cancel()
+        self.abandon()
+        if self._host.keeps_state:
+            self._host.save_state(NAME, b"".join(self._book.rewriting(self._host.now())))
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        self._journal.abandon()
+
+    def state_lost(self) -> None:
+        """Not all of what was appended could be written."""
+        if not self._restored:
+            self._journal.lost()
 
     def status(self) -> dict[str, object]:
         """JSON-able facts for people."""
@@ -192,44 +205,50 @@ class Wills:
 
     # ---- inside ----
 
-    def _make_room(self, size: int) -> list[DueWill]:
-        early: list[DueWill] = []
+    def _make_room(self, size: int) -> None:
         if self._bytes - self._waiting_bytes + size > self._max_bytes:
-            return early  # it would not fit even without them
+            return  # it would not fit even without them
         while self._waiting and self._bytes + size > self._max_bytes:
-            client = next(iter(self._waiting.values()))
-            assert client.will is not None
-            early.append(DueWill(client.name, client.will.will))
-            self._forget(client, client.will)
-        self._sent_early += len(early)
-        return early
+            self._sent_early += 1
+            self._over(next(iter(self._waiting.values())))
 
-    def _new_number(self) -> int:
-        self._next_number += 1
-        return self._next_number
-
-    def _wait(self, client: Client, number: int, will: Will, delay_s: float, now_s: float) -> None:
+    def _wait(self, client: Client, number: int, will: Will, delay_s: float) -> None:
         size = _size(will, client.name)
-        kept = client.will = ClientWill(number, will, now_s + delay_s)
+        timer = self._host.call_later(delay_s, lambda: self._over(client))
+        client.will = ClientWill(number, will, self._host.now() + delay_s, timer)
         self._waiting[number] = client
         self._bytes += size
         self._waiting_bytes += size
-        self.journal.changed(client, kept)
-        self._timers.set_timer(delay_s, number)
+        self._book.changed(client, client.will)
+        self._write_soon()
+
+    def _over(self, client: Client) -> None:
+        """It does not wait any longer."""
+        kept = client.will
+        assert kept is not None
+        self._forget(client, kept)
+        self._send(DueWill(client.name, kept.will))
 
     def _forget(self, client: Client, kept: ClientWill) -> None:
         client.will = None
         size = _size(kept.will, client.name)
         self._bytes -= size
+        self._armed.pop(kept.number, None)
         if self._waiting.pop(kept.number, None) is not None:
             self._waiting_bytes -= size
-            self._timers.cancel_timer(kept.number)
-        self._armed.pop(kept.number, None)
-        self.journal.over(kept.number)
+        if kept.timer is not None:
+            kept.timer.cancel()
+        self._book.over(kept.number)
+        self._write_soon()
 
-    def _count(self, due: list[DueWill]) -> list[DueWill]:
-        self._sent += len(due)
-        return due
+    def _write_soon(self) -> None:
+        """But as long as those of the last life are not sent, they are in its file."""
+        if not self._restored:
+            self._journal.changed(WRITE_S)
+
+    def _send(self, due: DueWill) -> None:
+        self._sent += 1
+        self._due(due)
 
 
 def _size(will: Will, client_id: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -11,20 +11,13 @@ import pytest
 from isthmus.errors import IsthmusError
 from isthmus.exchange import journal, kept_records
 from isthmus.exchange.client.client import Client
-from isthmus.exchange.client.wills import Wills
+from isthmus.exchange.client.wills import WRITE_S, DueWill, Wills
 from isthmus.exchange.client.wills_journal import NAME, SLICE_BYTES
 from isthmus.exchange.host import Host
-from isthmus.exchange.journal import Journal
 from isthmus.mqtt.packets import Will
 from isthmus.mqtt.properties import Properties
 
 SALT = 12345
-
-
-class NoTimers:
-    def set_timer(self, delay_s: float, key: Hashable) -> None: ...
-
-    def cancel_timer(self, key: Hashable) -> None: ...
 
 
 class Node:
@@ -41,23 +34,28 @@ class Node:
         self.written: list[int] = []
         """The length of everything that was written."""
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.wills = Wills(NoTimers(), salt=SALT)
         self.clients: dict[int, Client] = {}
-        self.keeping = Journal(
-            cast(Host, self),
-            NAME,
-            drain=lambda: self.wills.journal.drain(self.now_s),
-            snapshot=lambda: self.wills.journal.rewriting(self.now_s),
-        )
-        if file is not None:
-            self.due = self.wills.restore(file, self.now_s, Client)
+        self.due: list[DueWill] = []
+        self.wills = Wills(cast(Host, self), self.due.append)
+        self.wills.start(Client)
+
+    def token_bytes(self, size: int) -> bytes:
+        return SALT.to_bytes(size)
+
+    def load_state(self, name: str, version: int) -> bytes | None:
+        assert name == NAME
+        return None if self.file is None else bytes(self.file)
+
+    def log(self, level: str, event: str, **fields: object) -> None:
+        raise IsthmusError(f"{event}: {fields}")
 
     def now(self) -> float:
         return self.now_s
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:
         timer = (self.now_s + delay_s, call)
-        self.timers.append(timer)
+        if delay_s <= WRITE_S:  # the others are those of wills
+            self.timers.append(timer)
 
         class Timer:
             def cancel(_) -> None:
@@ -107,15 +105,12 @@ class Node:
         properties = Properties(will_delay_interval=delay_s)
         client = self.clients[session] = Client(client_id, 1000)
         self.wills.arm(client, Will(f"w/{client_id}", b"x" * size, 1, False, properties))
-        self.keeping.changed(1.0)
 
     def leave(self, session: int) -> None:
         self.wills.discard(self.clients.pop(session))
-        self.keeping.changed(1.0)
 
     def lose(self, session: int) -> None:
-        self.wills.lost(self.clients.pop(session), self.now_s)
-        self.keeping.changed(1.0)
+        self.wills.lost(self.clients.pop(session))
 
     def left(self) -> set[str]:
         """Whose wills the next life sends or waits with."""
@@ -127,8 +122,8 @@ class Node:
 
 
 def left(file: bytes) -> set[str]:
-    wills = Wills(NoTimers())
-    due = {each.client_id for each in wills.restore(file, 0.0, Client)}
+    wills = Node(file).wills
+    due = {each.client_id for each in wills._restored}
     return due | {each.client_id for each in wills._waiting.values()}
 
 
@@ -170,11 +165,11 @@ def test_what_waits_goes_on_with_what_was_left_of_its_delay() -> None:
     node.now_s += 40
     node.connect(2, "later")
     node.settle()
-    again = Wills(NoTimers())
-    assert [each.client_id for each in again.restore(node.kept(), 0.0, Client)] == ["later"]
+    again = Node(node.kept()).wills
+    assert [each.client_id for each in again._restored] == ["later"]
     (waiting,) = again._waiting.values()
     assert waiting.will is not None
-    assert waiting.will.due_s == 18, "60 s, less 40 and twice the second before it is written"
+    assert waiting.will.due_s == 100 + 18, "60 s, less 40 and twice the second before it is written"
 
 
 def test_a_journal_that_grows_is_rewritten_beside_what_changes(
@@ -214,7 +209,7 @@ def test_what_was_lost_is_written_anew() -> None:
     node.settle()
     node.connect(2, "second")
     node.file = bytearray(b"a disk that was full")
-    node.keeping.lost()
+    node.wills.state_lost()
     node.settle()
     assert node.left() == {"first", "second"}
 
