@@ -20,18 +20,14 @@ from typing import NamedTuple
 
 import paho.mqtt.client as paho
 
-__all__ = ["PROBE", "Account", "Ledger", "Reading", "SensorPlan", "SubscriberPlan"]
+__all__ = ["PROBE", "Account", "Ledger", "SensorPlan", "SubscriberPlan"]
 
 RECENT = 256  # latencies that the median is taken over
-PROBE = "probe"
-"""The key of a message that only shows that there is a way."""
+PROBE = b"probe"
+"""What a message says that only shows that there is a way."""
 
-
-class Reading(NamedTuple):
-    """Which message: the sensor's name and its sequence number."""
-
-    sensor: str
-    sequence: int
+Reading = tuple[str, int]
+"""Which message: its topic, which has one sensor, and its number."""
 
 
 class SensorPlan(NamedTuple):
@@ -43,10 +39,6 @@ class SensorPlan(NamedTuple):
     rate_hz: float
     qos: int
     typical: float
-
-    @property
-    def name(self) -> str:
-        return f"demo-{self.topic.replace('/', '-')}"
 
 
 class SubscriberPlan(NamedTuple):
@@ -71,7 +63,7 @@ class Account:
     duplicates: int = 0
     latency_ms: float | None = None
     last: str = ""
-    outstanding: dict[Reading, str] = field(default_factory=dict)
+    outstanding: set[Reading] = field(default_factory=set)
     arrived: set[Reading] = field(default_factory=set)
     _latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
@@ -84,7 +76,7 @@ class Account:
             self.duplicates += 1
             return
         self.arrived.add(reading)
-        self.outstanding.pop(reading, None)
+        self.outstanding.discard(reading)
         self._latencies_s.append(latency_s)
         self.latency_ms = median(self._latencies_s) * 1000
 
@@ -101,27 +93,26 @@ class Ledger:
         """By subscriber: how many messages of somebody's own came, and the last of them."""
         self._lock = threading.Lock()
         self._accounts: dict[tuple[str, str], Account] = {}
+        """By subscriber and topic; the topics of one node have one account."""
         self._unprobed: set[tuple[str, str]] = set()
+        by_node: dict[tuple[str, str], Account] = {}
         for subscriber in subscribers:
             for sensor in sensors:
                 if subscriber.wants(sensor.topic):
-                    key = subscriber.name, sensor.node
-                    self._accounts.setdefault(key, Account(sensor.node, subscriber))
-                    self._unprobed.add((subscriber.name, sensor.name))
+                    new = Account(sensor.node, subscriber)
+                    account = by_node.setdefault((subscriber.name, sensor.node), new)
+                    self._accounts[subscriber.name, sensor.topic] = account
+                    self._unprobed.add((subscriber.name, sensor.topic))
+        self.accounts = tuple(by_node.values())
 
-    @property
-    def accounts(self) -> tuple[Account, ...]:
-        return tuple(self._accounts.values())
-
-    def publish(self, sensor: SensorPlan, sequence: int) -> None:
+    def publish(self, topic: str, number: int) -> None:
         """Note a message that is about to be sent."""
         with self._lock:
             self.published += 1
-            for subscriber in self.subscribers.values():
-                if subscriber.wants(sensor.topic):
-                    account = self._accounts[subscriber.name, sensor.node]
+            for name in self.subscribers:
+                if (account := self._accounts.get((name, topic))) is not None:
                     account.expected += 1
-                    account.outstanding[Reading(sensor.name, sequence)] = sensor.topic
+                    account.outstanding.add((topic, number))
 
     def receive(self, subscriber: str, topic: str, payload: bytes) -> None:
         """Note a message that a subscriber got."""
@@ -129,28 +120,27 @@ class Ledger:
         place = topic.removeprefix("home/")
         with self._lock:
             try:
-                content = json.loads(payload)
-                if PROBE in content:
-                    self._unprobed.discard((subscriber, content[PROBE]))
+                account = self._accounts[subscriber, topic]
+                if payload == PROBE:
+                    self._unprobed.discard((subscriber, topic))
                     return
-                account = self._accounts[subscriber, content["node"]]
-                reading = Reading(content["sensor"], int(content["sequence"]))
-                account.arrive(reading, now_s - float(content["sent_s"]))
-                account.last = f"{content.get('value')} {content.get('unit')} {place}"
+                content = json.loads(payload)
+                account.arrive((topic, int(content["number"])), now_s - float(content["sent_s"]))
+                account.last = f"{content['value']} {place}"
             except (KeyError, TypeError, ValueError, RecursionError):
                 text = f"{payload[:40].decode(errors='replace')} {place}"
                 self.others[subscriber] = (self.others.get(subscriber, (0, ""))[0] + 1, text)
 
     def unprobed(self) -> set[tuple[str, str]]:
-        """Subscriber and sensor between whom no way has been shown yet."""
+        """Subscriber and topic between whom no way has been shown yet."""
         with self._lock:
             return set(self._unprobed)
 
-    def missing(self) -> dict[str, dict[Reading, str]]:
-        """By subscriber: the messages that have not arrived, with their topics."""
-        found: dict[str, dict[Reading, str]] = {}
+    def missing(self) -> dict[str, list[Reading]]:
+        """By subscriber: the messages that have not arrived."""
+        found: dict[str, list[Reading]] = {}
         with self._lock:
-            for (name, _), account in self._accounts.items():
+            for account in self.accounts:
                 if account.outstanding:
-                    found.setdefault(name, {}).update(account.outstanding)
-        return found
+                    found.setdefault(account.subscriber.name, []).extend(account.outstanding)
+        return {name: sorted(readings) for name, readings in found.items()}

@@ -112,7 +112,8 @@ class DemoClients:
             self._clients.append(_Client(f"demo-{subscriber.name}", node, number))
             self._clients[-1].subscribe(subscriber, self.ledger)
         for number, sensor in enumerate(SENSORS):
-            self._clients.append(_Client(sensor.name, self._nodes[sensor.node], number))
+            client_id = f"demo-{sensor.topic.replace('/', '-')}"
+            self._clients.append(_Client(client_id, self._nodes[sensor.node], number))
 
     @property
     def _sensors(self) -> dict[SensorPlan, paho.Client]:
@@ -124,14 +125,14 @@ class DemoClients:
         deadline_s = time.monotonic() + timeout_s
         while unprobed := self.ledger.unprobed():
             if time.monotonic() > deadline_s:
-                subscriber, name = min(unprobed)
+                subscriber, topic = min(unprobed)
                 raise IsthmusError(
-                    f"nothing from {name} reaches {subscriber} within {timeout_s:g} s "
+                    f"nothing on {topic} reaches {subscriber} within {timeout_s:g} s "
                     f"({len(unprobed)} such pairs)"
                 )
             for plan, client in self._sensors.items():
-                if plan.name in {name for _, name in unprobed}:
-                    client.publish(plan.topic, json.dumps({PROBE: plan.name}))
+                if plan.topic in {topic for _, topic in unprobed}:
+                    client.publish(plan.topic, PROBE)
             time.sleep(TICK_S)
 
     def start(self) -> None:
@@ -148,14 +149,11 @@ class DemoClients:
                 if (time.monotonic() - began_s) * plan.rate_hz < sent[plan]:
                     continue
                 values[plan] += rng.uniform(-0.01, 0.01) * plan.typical
-                self.ledger.publish(plan, sent[plan])
+                self.ledger.publish(plan.topic, sent[plan])
                 content = {
-                    "sensor": plan.name,
-                    "node": plan.node,
-                    "sequence": sent[plan],
+                    "number": sent[plan],
                     "sent_s": time.monotonic(),
-                    "value": round(values[plan], 1),
-                    "unit": plan.unit,
+                    "value": f"{values[plan]:.1f} {plan.unit}",
                 }
                 # What could not even be sent stays in the ledger and is reported missing.
                 client.publish(plan.topic, json.dumps(content), plan.qos)

@@ -74,8 +74,8 @@ class View:
             self._print("Every message that should have arrived did.")
         for name, readings in missing.items():
             self._print(f"{name} misses {len(readings)}:")
-            for reading, topic in list(readings.items())[:MAX_MISSING_SHOWN]:
-                self._print(f"  {topic} #{reading.sequence}")
+            for topic, number in readings[:MAX_MISSING_SHOWN]:
+                self._print(f"  {topic} #{number}")
             if len(readings) > MAX_MISSING_SHOWN:
                 self._print(f"  and {len(readings) - MAX_MISSING_SHOWN} more")
 
