@@ -459,14 +459,8 @@ class Links:
         """Not all lanes of a set can be opened."""
         for connection in list(self._connections):
             if connection.dialed_for is peer and connection.attempt == peer.attempt:
-                if connection.link is not None:
-                    self._keep(connection.link)
+                self._cut(connection, "not all lanes can be opened")
                 connection.close()
-
-    def _keep(self, link: Link) -> None:
-        """It is down, and kept for a while."""
-        link.disconnect()
-        self._hold(link.info.name, self.settings.hold_s)
 
     def _cut(self, connection: Connection, cause: str) -> None:
         """A lane is gone, and with it the link."""
@@ -476,7 +470,8 @@ class Links:
         if link.state.up:
             self._down(link, cause)
         else:
-            self._keep(link)
+            link.disconnect()
+            self._hold(link.info.name, self.settings.hold_s)
         self.dialing.again(link)
 
     def _down(self, link: Link, cause: str) -> None:

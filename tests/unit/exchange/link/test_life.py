@@ -173,21 +173,56 @@ def test_a_dialed_neighbor_whose_lanes_never_all_come_is_let_go(
     fabric = SimFabric(seed=1, link=LinkSettings(hold_s=5.0))
     node = fabric.node("a")
     fabric.settle()
-    links = node.exchange.links
-    dialed: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(links.host, "dial", lambda _, *both: dialed.append(both), raising=False)
+    links, dialed = node.exchange.links, dials_of(node, monkeypatch)
     peer = links.dialing.dial("x:7883", 2, 1)
     fabric.run(0.1)
-    (opened, _), channel = dialed.pop(), FakeChannel()
-    hello = Hello("x", "1f", links.hello.algorithm, 0, 2)
-    links.received(opened(channel), encode(write_connack(hello, b""), 5))
+    open_lane(node, dialed.pop(), 0)
     assert list(links.links) == ["x"]
-    ((_, failed),) = dialed
-    failed("refused")
+    dialed.pop()[1]("refused")
     assert peer.state is DialState.WAITING
     fabric.run(10.0)
     assert "x" not in links.links
     assert peer.link is None
+
+
+def dials_of(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """What to call when a connection that the node dials is open, and if it cannot be opened."""
+    dialed: list[tuple[Any, Any]] = []
+    host = node.exchange.links.host
+    monkeypatch.setattr(host, "dial", lambda _, *both: dialed.append(both), raising=False)
+    return dialed
+
+
+def open_lane(node: SimNode, dial: tuple[Any, Any], lane: int) -> None:
+    """Node x answers and takes the link."""
+    links = node.exchange.links
+    hello = Hello("x", "1f", links.hello.algorithm, lane, 2)
+    links.received(dial[0](FakeChannel()), encode(write_connack(hello, b""), 5))
+
+
+def test_a_set_that_lost_a_lane_to_another_takes_the_link_down_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two addresses lead to x; a lane of the one set completes the other."""
+    fabric = SimFabric(seed=1, link=LinkSettings(hold_s=50.0))
+    node = fabric.node("a")
+    fabric.settle()
+    links, dialed = node.exchange.links, dials_of(node, monkeypatch)
+    links.dialing.dial("x:1", 2, 1)
+    fabric.run(0.1)
+    open_lane(node, dialed.pop(), 0)
+    of_first = dialed.pop()
+    links.dialing.dial("x:2", 2, 1)
+    fabric.run(0.1)
+    open_lane(node, dialed.pop(), 0)
+    of_second = dialed.pop()
+    open_lane(node, of_first, 1)
+    link = links.links["x"]
+    assert link.state.up
+    of_second[1]("refused")
+    assert not link.state.up
+    fabric.run(5.0)
+    assert len(dialed) == 2, "both are dialed again"
 
 
 def test_messages_are_not_sent_before_every_lane_is_back() -> None:

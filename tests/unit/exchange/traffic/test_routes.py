@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from isthmus.cooperation.api import Route
-from isthmus.exchange.traffic.routes import MAX_COMPARISONS, RouteTable
+from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo, SessionKind
+from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.traffic.routes import MAX_COMPARISONS, MAX_TOPICS, Routes, RouteTable
 
 ROUTE = Route()
 
@@ -51,3 +52,59 @@ def test_equal_routes_are_one_object_until_the_table_is_emptied() -> None:
     assert table[b"b/1"] == Route()
     assert table[b"a/3"] is not first  # it was full, and everything was forgotten
     assert list(table) == [b"a/3"]
+
+
+class Asked(CooperationAlgorithm):
+    """Sends everything back to where it came from, and notes what it was asked."""
+
+    name = "asked"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bool]] = []
+
+    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+        self.asked.append((topic, arrived_on.name, retain))
+        return Route((arrived_on,))
+
+
+ANY, B, C = (SessionInfo(n, SessionKind.NEIGHBOR, name) for n, name in enumerate(("", "b", "c")))
+
+
+def routes() -> tuple[Routes, Asked]:
+    made = Routes(ANY)
+    made.algorithm = algorithm = Asked()
+    return made, algorithm
+
+
+def test_a_route_is_asked_for_once_for_each_place_it_comes_from() -> None:
+    made, algorithm = routes()
+    message = Message(b"t", b"")
+    for _ in range(2):
+        assert made.of(message, None) == Route((ANY,))
+        assert made.of(message, B) == Route((B,))
+    assert algorithm.asked == [("t", "", False), ("t", "b", False)]
+    made.drop(["t"])
+    made.of(message, B)
+    made.forget(B)
+    made.of(message, B)
+    assert algorithm.asked[2:] == [("t", "b", False)] * 2
+
+
+def test_retained_messages_are_asked_for_each_time() -> None:
+    made, algorithm = routes()
+    for source in (None, B, B):
+        made.of(Message(b"t", b"", retain=True), source)
+    assert algorithm.asked == [("t", "", True), ("t", "b", True), ("t", "b", True)]
+
+
+def test_what_starts_with_a_dollar_goes_nowhere() -> None:
+    made, algorithm = routes()
+    assert made.of(Message(b"$SYS/load", b""), None) == Route()
+    assert algorithm.asked == []
+
+
+def test_neighbors_share_one_bound() -> None:
+    made, _ = routes()
+    for session in (B, C):
+        made.of(Message(b"t", b""), session)
+    assert {table.most for table in made._of_links.values()} == {MAX_TOPICS // 2}
