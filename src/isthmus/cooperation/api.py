@@ -158,7 +158,7 @@ class Port(Protocol):
     """What an algorithm can do.  Nothing here blocks, and no hook is called from within a call.
 
     It can be used from the algorithm's `__init__` on.  Nothing happens until the node runs: then
-    what is to be dialed is dialed, and timers are started.
+    what is to be dialed is dialed, and the timers that have run out by then do.
     """
 
     @property

@@ -63,6 +63,8 @@ TOPOLOGY_TOPIC = "$isthmus/topology"
 MAX_ALGORITHM_BYTES = 131_072
 """Of a SUBSCRIBE, UNSUBSCRIBE, SUBACK or UNSUBACK on a link."""
 TELL_AGAIN_S = 60.0
+NOT_YET_S = 0.05
+"""How often is looked whether the node runs, for a timer that has run out before."""
 TOPOLOGY_TURN_S = 0.005
 TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
 """What a topology message takes, and how much longer for every node and link that is known."""
@@ -105,8 +107,6 @@ class Exchange:
         self.links = Links(host, settings.link, hello, self)
         self.guard = TopologyGuard(self.node_id, self.incarnation, self)
         self._running = False
-        self._early_timers: dict[Hashable, float] = {}
-        """Those that the algorithm sets before the node runs."""
         self._early_peers: list[tuple[str, LinkOptions]] = []
         self._timers = Timers(host, self._timer_fired)
         self.clients = Clients(
@@ -145,8 +145,6 @@ class Exchange:
         self._running = True
         self.retention.start()
         self.recovery.start()
-        for key, delay_s in self._early_timers.items():
-            self._timers.set_timer(delay_s, key)
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
@@ -156,7 +154,7 @@ class Exchange:
     def state_lost(self, name: str) -> None:
         """The host could not write all that was appended under `name`: write it anew."""
         if name == RETAINED_NAME:
-            self.retention.keeping.journal.lost()
+            self.retention.journal.lost()
         elif (own := self._state.name_of(name)) is not None:
             self.algorithm.on_state_lost(own)
         elif name == WILLS_NAME:
@@ -263,17 +261,16 @@ class Exchange:
         self.traffic.routes_changed(None if filters is None else list(filters))
 
     def set_timer(self, delay_s: float, key: Hashable) -> None:
-        if self._running:
-            self._timers.set_timer(delay_s, key)
-        else:
-            self._early_timers[key] = delay_s
+        self._timers.set_timer(delay_s, key)
 
     def cancel_timer(self, key: Hashable) -> None:
-        self._early_timers.pop(key, None)
         self._timers.cancel_timer(key)
 
     def _timer_fired(self, key: Hashable) -> None:
-        self.algorithm.on_timer(key)
+        if self._running:
+            self.algorithm.on_timer(key)
+        else:
+            self._timers.set_timer(NOT_YET_S, key)
 
     def now(self) -> float:
         return self.host.now()

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from isthmus.exchange.retained.keeping import JOURNAL_S
+from isthmus.exchange.retained.service import JOURNAL_S
 from isthmus.graph import search
 from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish

@@ -5,8 +5,8 @@
                                                   no: broker without retain; the very same: dropped
     neighbor joins ──▶ the two stores are compared, and each sends what the other lacks
 
-`retained_broker` sees to it that the broker gets what the store has, `retained_keeping` to the
-journal.  A comparison is dealt with one payload a turn, so that it holds up nobody, however many
+`BrokerCopies` sees to it that the broker gets what the store has, `Journal` that it is kept over a
+restart.  A comparison is dealt with one payload a turn, so that it holds up nobody, however many
 topics there are; a neighbor that does not wait for the answers is at fault.
 """
 
@@ -19,9 +19,10 @@ from typing import Final, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
+from isthmus.exchange.journal import Journal
 from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.retained.broker import BrokerCopies
-from isthmus.exchange.retained.keeping import RetainedKeeping
+from isthmus.exchange.retained.journal import JOURNAL_NAME, JOURNAL_VERSION
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import WINDOW, RetainedSync
 from isthmus.exchange.retained.values import Retained, Version
@@ -30,9 +31,10 @@ from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 
-__all__ = ["RETAINED_TOPIC", "Retention", "RetentionOwner"]
+__all__ = ["JOURNAL_S", "RETAINED_TOPIC", "Retention", "RetentionOwner"]
 
 RETAINED_TOPIC: Final = "$isthmus/retained"
+JOURNAL_S: Final = 0.5
 RESYNC_S: Final = 300.0
 ANSWER_S: Final = 10.0
 """How long an answer is waited for; then the comparison begins anew."""
@@ -83,7 +85,9 @@ class Retention:
         salt = int.from_bytes(host.token_bytes(4))
         self.store = RetainedStore(node_id, limits, journal=host.keeps_state, salt=salt)
         self.broker = BrokerCopies(host, self.store, node_id, counters)
-        self.keeping = RetainedKeeping(host, self.store)
+        self.journal = Journal(
+            host, JOURNAL_NAME, drain=self.store.drain, snapshot=self.store.snapshot
+        )
         self._compared: dict[Link, _Compared] = {}
         self._timers = Timers(host, self._timer_fired)
         self._loaded = False
@@ -92,22 +96,31 @@ class Retention:
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""
-        if not self._loaded:
-            self._loaded = True
-            yield from self.keeping.loading()
+        if self._loaded:
+            return
+        self._loaded = True
+        kept = self._host.load_state(JOURNAL_NAME, JOURNAL_VERSION)
+        if kept is not None:
+            for problem in self.store.loading(kept, self._host.wall_ms()):
+                if problem:
+                    self._host.log("warning", "kept retained messages: lost a part", cause=problem)
+                yield
+            self.journal.resume()
+            self.journal.changed(JOURNAL_S)
 
     def start(self) -> None:
         for _ in self.loading():
             pass
-        self.keeping.start()
         self.broker.start()
         self._timers.set_timer(RESYNC_S, "resync")
         self._timers.set_timer(DROPPED_S, "dropped")
+        if self._host.keeps_state:
+            self._timers.set_timer(JOURNAL_S, "journal")
 
     def stop(self) -> None:
         self._timers.cancel_all()
         self.broker.stop()
-        self.keeping.stop()
+        self.journal.stop()
 
     # ---- messages ------------------------------------------------------------------------
 
@@ -294,6 +307,11 @@ class Retention:
                 self._look_at_the_clock()
                 self._compare_where_dropped()
                 self._timers.set_timer(DROPPED_S, "dropped")
+            case "journal":
+                more = self.store.sweep(self._host.wall_ms())
+                if self.store.has_changed:
+                    self.journal.changed(0)
+                self._timers.set_timer(0 if more else JOURNAL_S, "journal")
             case "resync":
                 for link, compared in self._compared.items():
                     self._compare(link, compared)
