@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from isthmus.cooperation import api
 from isthmus.cooperation.api import ReceivedPacket, Route, SessionInfo, SessionKind, SessionStatus
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.client import broker_session, client_session
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.session import Session
 from isthmus.mqtt.encoding import encode
@@ -25,6 +28,7 @@ from isthmus.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.sim.fabric import SimFabric
@@ -336,3 +340,39 @@ def test_an_algorithm_may_refuse_what_comes() -> None:
     stage.answers(SubAck(1, (ReasonCode.GRANTED_QOS_0,)))
     assert stage.hear() == encode(Disconnect(ReasonCode.NOT_AUTHORIZED), 5)
     assert stage.wire.closed
+
+
+def test_each_packet_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: Counter[PacketType] = Counter()
+
+    def counted(decode: Callable[..., Packet]) -> Callable[..., Packet]:
+        def count(data: bytes, *arguments: object) -> Packet:
+            decoded[PacketType(data[0] >> 4)] += 1
+            return decode(data, *arguments)
+
+        return count
+
+    for module, name in (
+        (client_session, "decode"),
+        (client_session, "decode_connect"),
+        (broker_session, "decode"),
+        (api, "decode"),
+    ):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    stage = Stage().connect()
+    stage.says(Subscribe(1, (Subscription("t"),)))
+    stage.answers(SubAck(1, (ReasonCode.GRANTED_QOS_0,)))
+    stage.says(Publish("t", b"x"))
+    stage.says(Disconnect())
+    stage.client.connection_lost(None)
+    assert decoded == dict.fromkeys(
+        (
+            PacketType.CONNECT,
+            PacketType.CONNACK,
+            PacketType.SUBSCRIBE,
+            PacketType.SUBACK,
+            PacketType.PUBLISH,
+            PacketType.DISCONNECT,
+        ),
+        1,
+    )
