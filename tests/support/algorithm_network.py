@@ -56,6 +56,8 @@ class FakePort:
     """
 
     keeps_state = True
+    waiting_bytes = 0
+    """On its way to the disk."""
 
     def __init__(self, node_id: str = "node", network: FakeNetwork | None = None) -> None:
         self._node_id = node_id
@@ -192,7 +194,10 @@ class FakeRewrite:
     port: FakePort
     name: str
     written: bytes = b""
-    waiting_bytes: int = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.port.waiting_bytes
 
     def write(self, piece: bytes) -> None:
         self.written += piece
