@@ -7,7 +7,15 @@ import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-__all__ = ["Dial", "MemoryTransport", "Protocols", "VirtualLoop", "run_virtually", "turns"]
+__all__ = [
+    "Dial",
+    "MemoryListener",
+    "MemoryTransport",
+    "Protocols",
+    "VirtualLoop",
+    "run_virtually",
+    "turns",
+]
 
 T = TypeVar("T")
 Protocols = Callable[[], asyncio.BaseProtocol]
@@ -30,12 +38,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """When nothing is left to be done, time goes on to the next timer.
 
     Whoever connects is dealt with by `dial`, which is given what makes the protocol and all other
-    arguments by name.
+    arguments by name.  What listens is in `listening`.
     """
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.dial: Dial | None = None
+        self.listening: list[MemoryListener] = []
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
@@ -49,10 +58,41 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await self.dial(protocol_factory, {"host": host, "port": port, **more})
         return MemoryTransport(self), None
 
+    async def create_server(self, protocol_factory: Any, *address: Any, **more: Any) -> Any:
+        self.listening.append(MemoryListener(self, protocol_factory, address))
+        return self.listening[-1]
+
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **more: Any) -> Any:
         assert self.dial is not None
         await self.dial(protocol_factory, {"sock": sock, **more})
         return MemoryTransport(self), None
+
+
+class MemoryListener:
+    """What listens on an address that is none."""
+
+    def __init__(self, loop: VirtualLoop, make: Protocols, address: tuple[Any, ...]) -> None:
+        self._loop = loop
+        self._make = make
+        self.address = address
+        self.sockets = [self]
+        self.closed = False
+
+    def getsockname(self) -> tuple[Any, ...]:
+        return self.address
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def wait_closed(self) -> None:
+        assert self.closed
+
+    def accept(self, host: str = "127.0.0.1") -> MemoryTransport:
+        """Somebody connects from `host`."""
+        protocol = self._make()
+        transport = MemoryTransport(self._loop, protocol, peername=(host, 4711))
+        protocol.connection_made(transport)
+        return transport
 
 
 def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
@@ -138,6 +178,10 @@ class MemoryTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.waiting_bytes
+
+    def receive(self, data: bytes) -> None:
+        """The other end has sent `data`."""
+        cast(asyncio.Protocol, self.get_protocol()).data_received(data)
 
     def end_of_stream(self) -> None:
         """The other end says no more: what an event loop does then."""
