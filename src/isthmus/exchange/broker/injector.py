@@ -28,7 +28,6 @@ gone: the kernel answers for the one, and nobody closes it for the other.  So th
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import ProtocolError
@@ -39,12 +38,11 @@ from isthmus.exchange.broker.injection import (
     Injection,
     SessionTerms,
 )
+from isthmus.exchange.broker.own_session import OwnSession
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionHost, SessionStatus, Wire
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
-from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packets import ConnAck, Disconnect
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC
 from isthmus.mqtt.reason_codes import ReasonCode
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Injector"]
 
-KEEP_ALIVE_S = 30
 PING_S = 5.0
 ANSWER_S = 10.0
 SILENT_S = 30.0
@@ -76,7 +73,7 @@ class Injector:
         self._own = own
         self._host = own.host
         self.now = own.host.now
-        self._key = key
+        self.key = key
         self._core = Injection(self, own.counters, own.aversions)
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
@@ -85,7 +82,7 @@ class Injector:
         self._opened_s = -1.0
         self._pause_s = FIRST_PAUSE_S
         self._out: list[bytes] = []
-        self._closed = False
+        self.closed = False
         self.silent = False
         """The broker was asked something and does not answer."""
         self._accused: InjectedMessage | None = None
@@ -102,15 +99,15 @@ class Injector:
         return self._session is not None
 
     def close(self) -> None:
-        if self._closed:
+        if self.closed:
             return
         self._flush()
-        self._closed = True
+        self.closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._dismiss_witness()
         if self._session is not None:
-            self._session.wire.write(encode(Disconnect(), self._session.level))
+            self._session.send(Disconnect())
             self._session.close()
 
     # ---- what the injection asks for -----------------------------------------------------
@@ -154,7 +151,7 @@ class Injector:
 
     def _call_witness(self, session: InjectSession, called: Callable[[], None]) -> None:
         def came() -> None:
-            if self._session is not session or self._closed:
+            if self._session is not session or self.closed:
                 witness.close()  # it has not seen how the session fell
                 return
             self._dismiss_witness()
@@ -182,13 +179,13 @@ class Injector:
             self._witness = None
 
     def set_aside(self, message: Message, cause: str) -> None:
-        self._own.set_aside(message, self._key, cause)
+        self._own.set_aside(message, self.key, cause)
 
     def refused(self, message: Message, code: int) -> None:
         self._host.log(
             "warning",
             "broker refused a message from another node",
-            neighbor=self._key,
+            neighbor=self.key,
             topic=message.topic.decode(errors="replace"),
             cause=f"0x{code:02x}",
         )
@@ -196,7 +193,7 @@ class Injector:
     # ---- the session ---------------------------------------------------------------------
 
     def _connect(self) -> None:
-        if not self._closed:
+        if not self.closed:
             self._host.connect_broker(InjectSession(self._own, self), self._not_connected)
 
     def _not_connected(self, cause: str) -> None:
@@ -204,7 +201,7 @@ class Injector:
         self._connect_later(self._longer_pause())
 
     def _connect_later(self, pause_s: float) -> None:
-        if not self._closed:
+        if not self.closed:
             self._timer = self._host.call_later(pause_s, self._connect)
 
     def _broker_was_away(self) -> None:
@@ -216,19 +213,12 @@ class Injector:
         self._pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         return pause_s
 
-    def connect_packet(self, level: int) -> bytes:
-        return encode(self._own.connect(self._key, KEEP_ALIVE_S, level), level)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def heard(self, yes: bool) -> None:
         """The broker has said something, or is silent."""
         if not yes and not self.silent:
-            self._host.log("warning", "broker does not answer", neighbor=self._key)
+            self._host.log("warning", "broker does not answer", neighbor=self.key)
         elif yes and self.silent:
-            self._host.log("info", "broker answers again", neighbor=self._key)
+            self._host.log("info", "broker answers again", neighbor=self.key)
         self.silent = not yes
 
     @property
@@ -269,10 +259,10 @@ class Injector:
             if session.given_up or session.farewell in INNOCENT_FAREWELLS:
                 accused = None
             self._accused, self._cause = accused, cause
-            if self._closed:
+            if self.closed:
                 return
-            self._host.log("info", "own broker session lost", neighbor=self._key, cause=cause)
-            self._own.session_lost(self._key)
+            self._host.log("info", "own broker session lost", neighbor=self.key, cause=cause)
+            self._own.session_lost(self.key)
             if self.now() - self._opened_s >= STOOD_S:
                 self._pause_s = FIRST_PAUSE_S
             if session.prompt and session.farewell not in INNOCENT_FAREWELLS:
@@ -285,39 +275,29 @@ class Injector:
         self._connect_later(pause_s)
 
 
-class InjectSession(Session):
+class InjectSession(OwnSession):
     """The connection under an :class:`Injector`."""
 
     __slots__ = (
         "_begun_s",
-        "_buffer",
-        "_greeting",
         "_heard",
         "_injector",
-        "_own",
         "_pong",
         "_refused",
         "_silent_s",
-        "_timer",
         "answered",
         "farewell",
         "given_up",
-        "level",
         "prompt",
     )
 
     def __init__(self, own: OwnSessions, injector: Injector) -> None:
-        super().__init__(own.host, own.linger_s)
-        self._own = own
+        super().__init__(own)
         self._injector = injector
-        self._buffer = FrameBuffer()
-        self._greeting = True
         self._heard = False
         self._refused = False
         self._silent_s = 0.0
-        self._timer: Cancellable | None = None
         self._pong: Callable[[], None] | None = None
-        self.level = own.level
         self.answered = False
         """A CONNACK came, whatever it said."""
         self.farewell: int | None = None
@@ -329,15 +309,9 @@ class InjectSession(Session):
         """The broker was silent for so long that the node has ended it."""
 
     def connection_made(self, wire: Wire) -> None:
-        self.established(wire, MAX_WAITING_BYTES)
-        if self._injector.closed:
-            self._refused = True  # by us: that says nothing about the broker
-            wire.abort()
-            return
-        self.level = self._own.level
-        self._begun_s = self.host.now()
-        wire.write(self._injector.connect_packet(self.level))
-        self._later()
+        if self.begin(wire, self._injector, MAX_WAITING_BYTES):
+            self._begun_s = self.host.now()
+            self._later()
 
     def pause_writing(self) -> None:
         self._injector.may_write(self, False)
@@ -353,13 +327,13 @@ class InjectSession(Session):
         if self._heard:
             self._heard = False
             self._silent_s = 0.0
-            if not self._greeting:
+            if not self.greeting:
                 self.wire.write(b"\xc0\x00")
         else:
             self._silent_s += PING_S
             if self._silent_s >= ANSWER_S:
                 self._injector.heard(False)
-            if self._silent_s >= (GREETING_S if self._greeting else SILENT_S):
+            if self._silent_s >= (GREETING_S if self.greeting else SILENT_S):
                 self.given_up = True
                 self.wire.abort()
                 return
@@ -375,20 +349,11 @@ class InjectSession(Session):
         self._heard = True
         if self._injector.silent:
             self._injector.heard(True)
-        if not (data := self._buffer.push(data)):
-            return
-        try:
-            offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
-            self._buffer.keep(data[offsets[-1] :])
-        except ProtocolError as error:
-            self.host.log("warning", "broker sent bad bytes", session="own", detail=str(error))
-            self.close()
+        super().data_received(data)
 
     def _frame(self, frame: bytes) -> None:
         head = frame[0]
-        if self._greeting:
+        if self.greeting:
             self._greeted(frame)
         elif head in (PUBACK, PUBREC, PUBCOMP):
             self._injector.acknowledged(frame)
@@ -402,7 +367,7 @@ class InjectSession(Session):
         connack = _read_connack(frame, self.level)
         self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
-            self._greeting = False
+            self.greeting = False
             self.prompt = self.host.now() - self._begun_s <= PROMPT_S
             self._injector.opened(self, connack)
             return
@@ -417,10 +382,8 @@ class InjectSession(Session):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()
-        if self._timer is not None:
-            self._timer.cancel()
         if (
-            self._greeting
+            self.greeting
             and not self._refused
             and not (self.given_up and self._injector.ever_opened)
         ):

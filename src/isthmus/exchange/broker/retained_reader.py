@@ -16,15 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from isthmus.errors import ProtocolError
+from isthmus.exchange.broker.own_session import KEEP_ALIVE_S, OwnSession
 from isthmus.exchange.host import Cancellable
-from isthmus.exchange.session import Session, SessionStatus, Wire
+from isthmus.exchange.session import SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
-from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import (
     ConnAck,
@@ -46,7 +43,6 @@ KEY: Final = ":asks"
 GRACE_S: Final = 0.5
 ANSWER_S: Final = 10.0
 IDLE_S: Final = 5.0
-KEEP_ALIVE_S: Final = 30
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 MAX_TRIES: Final = 3
 MAX_AT_ONCE: Final = 20
@@ -88,7 +84,8 @@ class RetainedReader:
         self._timer: Cancellable | None = None
         self._pause_s = FIRST_PAUSE_S
         self._packet_id = 0
-        self._closed = False
+        self.key = KEY
+        self.closed = False
 
     def ask(self, topics: Sequence[bytes], answer: Answer) -> None:
         """The topics are not those of a question that is not answered yet."""
@@ -99,25 +96,21 @@ class RetainedReader:
             self._open()
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._cancel_timer()
         for question in self._asked.values():
             question.cancel_timer()
         self._close_session()
 
     def _open(self) -> None:
-        if not self._closed:
+        if not self.closed:
             self._opening = True
             self._host.connect_broker(_ReadSession(self._own, self), self._not_connected)
 
     def _not_connected(self, cause: str) -> None:
-        if not self._closed:
+        if not self.closed:
             self._timer = self._host.call_later(self._pause_s, self._open)
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def opened(self, session: _ReadSession) -> None:
         self._session = session
@@ -201,7 +194,7 @@ class RetainedReader:
         self._session = None
         self._opening = False
         self._cancel_timer()
-        if self._closed:
+        if self.closed:
             return
         for question in reversed(asked):
             question.cancel_timer()
@@ -226,64 +219,36 @@ class RetainedReader:
             self._timer = None
 
 
-class _ReadSession(Session):
+class _ReadSession(OwnSession):
     """The connection under a :class:`RetainedReader`."""
 
-    __slots__ = ("_buffer", "_greeting", "_level", "_own", "_ping", "_reader")
+    __slots__ = ("_reader",)
 
     def __init__(self, own: OwnSessions, reader: RetainedReader) -> None:
-        super().__init__(own.host, own.linger_s)
-        self._own = own
+        super().__init__(own)
         self._reader = reader
-        self._buffer = FrameBuffer()
-        self._greeting = True
-        self._level = own.level
-        self._ping: Cancellable | None = None
 
     def connection_made(self, wire: Wire) -> None:
-        self.established(wire, MAX_BUFFER_BYTES)
-        if self._reader.closed:
-            wire.abort()
-            return
-        self._level = self._own.level
-        wire.write(encode(self._own.connect(KEY, KEEP_ALIVE_S, self._level), self._level))
-        self._ping = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
-
-    def send(self, packet: Subscribe | Unsubscribe | Disconnect) -> None:
-        if self.status is SessionStatus.ESTABLISHED:
-            self.wire.write(encode(packet, self._level))
+        if self.begin(wire, self._reader, MAX_BUFFER_BYTES):
+            self._timer = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
 
     def _keep_alive(self) -> None:
-        if self._greeting:
+        if self.greeting:
             self.wire.abort()  # a broker that takes connections and does not answer
         elif self.status is SessionStatus.ESTABLISHED:
             self.wire.write(b"\xc0\x00")
-            self._ping = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
-
-    def data_received(self, data: bytes) -> None:
-        if not (data := self._buffer.push(data)):
-            return
-        try:
-            offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
-            self._buffer.keep(data[offsets[-1] :])
-        except ProtocolError as error:
-            self.host.log("warning", "broker sent bad bytes", session="own", detail=str(error))
-            self.close()
+            self._timer = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
 
     def _frame(self, frame: bytes) -> None:
-        packet = decode(frame, self._level)
-        if not self._greeting:
+        packet = decode(frame, self.level)
+        if not self.greeting:
             self._reader.packet(self, packet)
         elif isinstance(packet, ConnAck) and packet.reason_code == 0:
-            self._greeting = False
+            self.greeting = False
             self._reader.opened(self)
         else:
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()
-        if self._ping is not None:
-            self._ping.cancel()
         self._reader.lost(self)
