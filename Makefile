@@ -57,10 +57,10 @@ fmt: .venv/.dev  ## format the code
 packages: .venv/.dev  ## draw the figure of the packages anew
 	$(BIN)/python scripts/packages.py
 
-life: .venv/.dev  ## draw the figures of a link's life anew
+life: .venv/.dev  ## draw the figures of the lives of links and sessions anew
 	$(BIN)/python scripts/life.py
 
-check: .venv/.dev  ## formatting, lint, types, the figures of the packages and of a link's life
+check: .venv/.dev  ## formatting, lint, types, the figures of the packages and of the lives of links and sessions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""Draws the tables of a link's life into docs/explanation/life-of-a-link.md.
+"""Draws the tables of the lives of links and of client sessions into docs/explanation/.
 
 python scripts/life.py            write the figures anew
 python scripts/life.py --check    exit 1 if they are not what the code says
@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from isthmus.exchange.link.life import DIALING, GREETING, LINK, A, E, S, Table
+from isthmus.exchange.client.life import CLIENT
+from isthmus.exchange.link.life import DIALING, GREETING, LINK
+from isthmus.exchange.tables import A, E, S, Table
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "explanation" / "life-of-a-link.md"
+PAGES = ROOT / "docs" / "explanation"
 
 
 def figure(table: Table[S, E, A], *starts: str) -> str:
@@ -37,28 +39,37 @@ def figure(table: Table[S, E, A], *starts: str) -> str:
     return "\n".join(lines)
 
 
-def drawn(page: str) -> str:
-    for name, text in {
-        "link": figure(LINK, "DOWN"),
-        "greeting": figure(GREETING, "CONNACK", "CONNECT"),
-        "dialing": figure(DIALING, "RESTING"),
-    }.items():
-        before, begin, rest = page.partition(f"<!-- {name} -->\n")
+def figures() -> dict[Path, dict[str, str]]:
+    """The figures of each page, by name."""
+    return {
+        PAGES / "life-of-a-link.md": {
+            "link": figure(LINK, "DOWN"),
+            "greeting": figure(GREETING, "CONNACK", "CONNECT"),
+            "dialing": figure(DIALING, "RESTING"),
+        },
+        PAGES / "relay.md": {"client": figure(CLIENT, "CONNECT")},
+    }
+
+
+def drawn(page: Path) -> str:
+    text = page.read_text()
+    for name, drawing in figures()[page].items():
+        before, begin, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- /{name} -->")
         if not end:
-            raise ValueError(f"{PAGE} has no place for the figure of {name}")
-        page = f"{before}{begin}{text}\n{end}{after}"
-    return page
+            raise ValueError(f"{page} has no place for the figure of {name}")
+        text = f"{before}{begin}{drawing}\n{end}{after}"
+    return text
 
 
 def main() -> int:
-    page = PAGE.read_text()
+    wrong = [page for page in figures() if page.read_text() != drawn(page)]
     if "--check" in sys.argv[1:]:
-        if page != drawn(page):
-            print(f"{PAGE.relative_to(ROOT)} is not what the code says: python scripts/life.py")
-            return 1
-        return 0
-    PAGE.write_text(drawn(page))
+        for page in wrong:
+            print(f"{page.relative_to(ROOT)} is not what the code says: python scripts/life.py")
+        return bool(wrong)
+    for page in wrong:
+        page.write_text(drawn(page))
     return 0
 
 

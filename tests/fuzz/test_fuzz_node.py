@@ -81,7 +81,7 @@ def kept(self: Relay, client: ClientSession) -> None:
     [
         (Unreleased, "release", never_released, "to the fabric"),
         (Client, "identifiers", forgotten, "to the fabric"),
-        (BrokerSession, "_settle", let_in, "got|to the fabric"),
+        (BrokerSession, "_settle", let_in, "got|to the fabric|AttributeError"),
         (ClientSession, "_forward", forwarded, "the broker got"),
         (TopicAliases, "topic", careless, "KeyError|should"),
         (Relay, "client_gone", kept, "the node holds"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.exchange.link.life import LINK, LinkEvent, LinkState, step
+from isthmus.exchange.link.life import LINK, LinkEvent, LinkState
+from isthmus.exchange.tables import step
 from isthmus.exchange.topology.guard import GuardActions, TopologyGuard
 
 __all__ = ["WatchedGuard"]

@@ -25,7 +25,8 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from isthmus.exchange.client.input import ClientInput, Waits
+from isthmus.exchange.client.input import ClientInput
+from isthmus.exchange.client.life import ClientState
 from isthmus.exchange.session import SessionStatus, remote_name
 from isthmus.logs import get_logger
 
@@ -194,7 +195,7 @@ class WebSocketServerSide(asyncio.Protocol):
             session = self._session
             if session is not None and frame.data and session.status is SessionStatus.ESTABLISHED:
                 session.data_received(bytes(frame.data))
-                if session.waits is not Waits.CONNECT:
+                if session.state is not ClientState.CONNECT:
                     self._protocol.max_size = self._limits.packet_bytes + self._limits.buffer_bytes
         elif frame.opcode is Opcode.PING:
             waiting = self._transport.get_write_buffer_size()

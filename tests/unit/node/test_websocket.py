@@ -15,7 +15,8 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from isthmus.exchange.client.entrance import Entrance
-from isthmus.exchange.client.input import ClientInput, Waits
+from isthmus.exchange.client.input import ClientInput
+from isthmus.exchange.client.life import ClientState
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import Relay
 from isthmus.exchange.session import SessionStatus, Wire
@@ -34,7 +35,7 @@ class Inner:
 
     def __init__(self) -> None:
         self.status = SessionStatus.ESTABLISHED
-        self.waits = Waits.CONNECT
+        self.state = ClientState.CONNECT
         self.wire: Wire | None = None
         self.reads: list[bytes] = []
         self.carried = 0
@@ -345,7 +346,7 @@ def test_a_frame_after_the_connect_may_hold_the_longest_packet() -> None:
     longest = LIMITS.packet_bytes + LIMITS.buffer_bytes
 
     def then(desk: Desk) -> None:
-        desk.inner.waits = Waits.CONNACK
+        desk.inner.state = ClientState.CONNACK
         desk.sends(b"connect")
         desk.sends(b"x" * longest)
         assert len(desk.inner.data) == 7 + longest

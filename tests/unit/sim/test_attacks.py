@@ -12,7 +12,7 @@ from isthmus.exchange import kept_records
 from isthmus.exchange.broker import injection
 from isthmus.exchange.client.client import Client
 from isthmus.exchange.client.client_session import ClientSession
-from isthmus.exchange.client.input import Waits
+from isthmus.exchange.client.life import ClientState
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import LinkRefused
@@ -97,11 +97,10 @@ def forgets_sessions(self: Client, connect: Connect, connack: ConnAck) -> Unrele
 def admits_at_once(self: ClientSession, data: bytes) -> None:
     """The exchange hears of a client before its broker has accepted it."""
     first_packet(self, data)
-    if self.waits is Waits.CONNACK and self.connected is not None:
+    if self.state is ClientState.CONNACK and self.connected is not None:
         connect = self.connect_frame
         self.accepted(ConnAck(), encode(ConnAck(), self.protocol_level))
         self.connect_frame = connect
-        self.waits = Waits.NOTHING
         self.go_on(self.relay.turns.slice_ends_s())
 
 

@@ -46,7 +46,8 @@ from isthmus.exchange.client.checks import (
     check_topics,
 )
 from isthmus.exchange.client.client import Pair
-from isthmus.exchange.client.input import ClientInput, Waits
+from isthmus.exchange.client.input import ClientInput
+from isthmus.exchange.client.life import ClientEvent, ClientState
 from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.host import Cancellable
@@ -147,27 +148,23 @@ class ClientSession(ClientInput):
     def connection_lost(self, exc: Exception | None) -> None:
         unexpected = self.status is SessionStatus.ESTABLISHED
         self.gone()
-        if self.over:
+        if self.state.over:
             self.finish()
-        elif self.waits is Waits.CONNACK and unexpected:
+        elif self.state is ClientState.CONNACK and unexpected:
             # As without a node: the broker gets what was sent, and judges it.
-            self.orphaned = True
             self._set_timer(self.relay.limits.broker_timeout_s, self.finish)
-        elif self.parked and self.waits in (Waits.LINK, Waits.TURN):
-            self.orphaned = True  # its DISCONNECT may be among what waits
-            if self.waits is Waits.LINK:
-                self.go_on(self.relay.turns.slice_ends_s())
+        elif self.parked and self.state is ClientState.LINK:
+            self.go_on(self.relay.turns.slice_ends_s())  # its DISCONNECT may be among what waits
+        elif self.state is ClientState.TURN:
+            pass  # the same, when its turn comes
         elif self.handle is not None and self.relay.turns.used_up():
-            self.orphaned = True  # many hang up at once, each with its will
-            self.waits = Waits.TURN
-            self.relay.turns.wait(self)
+            self.happens(ClientEvent.OUT_OF_TIME)  # many hang up at once, each with its will
         else:
             self.finish()
 
     def finish(self) -> None:
         """The client is gone, and everything it sent is handled or discarded."""
-        self.orphaned = False
-        self.over = True
+        self.happens(ClientEvent.FINISHED)
         self._cancel_timer()
         self._forget_pending()
         if self.paired is not None:
@@ -236,7 +233,7 @@ class ClientSession(ClientInput):
             self.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "reserved-client-id")
             return
         self.connect_frame = data[:stop]
-        self.waits = Waits.CONNACK
+        self.happens(ClientEvent.ASKED_IN)
         self.relay.open_broker_session(self)
         self._count_pending()
         if stop < len(data):
@@ -271,12 +268,12 @@ class ClientSession(ClientInput):
     def released(self) -> None:
         """The client has its CONNACK: what it sent before goes on."""
         self.go_on(self.relay.turns.slice_ends_s())
-        if not self.over:
+        if not self.state.over:
             self._count_pending()
 
     def turned_away(self) -> None:
         """The broker's CONNACK refuses the client: what it sent is nobody's."""
-        self.over = True
+        self.happens(ClientEvent.ENOUGH)
         self._forget_pending()
         if self.orphaned:
             self.finish()
@@ -394,7 +391,8 @@ class ClientSession(ClientInput):
         packet = decode(frame, self.protocol_level, self.relay.read_limits)
         self._took_time()
         if kind == _DISCONNECT >> 4:
-            self.over = self.disconnected = self.interrupted = True
+            self.disconnected = self.interrupted = True
+            self.happens(ClientEvent.ENOUGH)
         elif kind in _ANSWERED:
             check_topics(packet, self.relay.limits)
             self.awaited += 1
@@ -473,21 +471,21 @@ class ClientSession(ClientInput):
 
     def _hold_for_link(self) -> Callable[[], None]:
         """A link is congested: what comes from this client waits until it is not."""
-        if self.waits is not Waits.NOTHING or self.wire.is_closing():
+        if self.state is not ClientState.OPEN or self.wire.is_closing():
             return _nothing
-        self.waits = Waits.LINK
+        self.happens(ClientEvent.CONGESTED)
         self.interrupted = True
         return self._link_has_room
 
     def _link_has_room(self) -> None:
-        if self.waits is Waits.LINK:
+        if self.state is ClientState.LINK:
             self.go_on(self.relay.turns.slice_ends_s())
 
     # ---- ends ----------------------------------------------------------------------------
 
     def cut_off(self) -> None:
         """It has said nothing, and somebody else needs the room."""
-        self.over = True
+        self.happens(ClientEvent.ENOUGH)
         self.wire.abort()
         self.finish()
 
@@ -520,7 +518,7 @@ class ClientSession(ClientInput):
             if self.handle is not None:
                 self.relay.exchange.clients.failed(self.handle, error)
             self._end(f"reason-0x{error.reason_code:02x}", error)
-        self.over = True
+        self.happens(ClientEvent.ENOUGH)
 
     def _end(self, cause: str, error: ProtocolError) -> None:
         """Close for a fault of the client's; v5 clients are told the reason."""
@@ -531,14 +529,14 @@ class ClientSession(ClientInput):
         """Say goodbye to a v5 client; before its CONNACK only a CONNACK may be sent to it."""
         if self.protocol_level != 5 or self.connected is None:
             return
-        if self.waits is Waits.CONNACK:
+        if self.state is ClientState.CONNACK:
             self._write(encode(ConnAck(False, connack_code), 5))
         else:
             self._write(encode(Disconnect(code), 5))
 
     def _close_for(self, cause: str, detail: str) -> None:
         self.relay.count_refusal(self, cause, detail)
-        self.over = True
+        self.happens(ClientEvent.ENOUGH)
         self._forget_pending()
         self.close()
 

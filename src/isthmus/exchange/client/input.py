@@ -1,12 +1,7 @@
 """What comes from a client: in which order, how much of it, and when it is handled.
 
-What a client session waits for decides what becomes of what its client sends (`Waits`):
-
-    CONNECT ──comes──▶ CONNACK ──accepts──▶ NOTHING ──a link is congested──▶ LINK ──has room──┐
-       │                  └──refuses──▶ over   ▲  └──its slice is over──▶ TURN ──next slice──┤
-       └──anything else──▶ over                └────────────────────────────────────────────┘
-
-Only when it waits for nothing are packets handled as they come.  Else they are *parked*, with two
+What its session waits for (`isthmus.exchange.client.life`) decides what becomes of what a client
+sends.  Only when it is OPEN are packets handled as they come.  Else they are *parked*, with two
 exceptions: AUTH passes before the CONNACK, which depends on it, and pings pass while a link is
 congested, so that nobody takes the client for dead; `PASSING_FRAMES` of them in one read.
 
@@ -24,18 +19,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum, auto
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.client.life import CLIENT, ClientEvent, ClientState
 from isthmus.exchange.session import Session, SessionStatus
+from isthmus.exchange.tables import step
 from isthmus.mqtt.framing import FrameBuffer, scan
 
 if TYPE_CHECKING:
     from isthmus.exchange.client.relay import Relay
 
-__all__ = ["ClientInput", "Waits"]
+__all__ = ["ClientInput"]
 
 SLICE_FRAMES = 1024
 """Frames that are handled in one go, if the slice is long enough."""
@@ -49,18 +45,8 @@ COUNTED_BYTES = 1024
 _PINGREQ, _AUTH = 0xC0, 0xF0
 
 
-class Waits(Enum):
-    """What a client session waits for; what comes from the client meanwhile is parked."""
-
-    CONNECT = auto()
-    CONNACK = auto()
-    NOTHING = auto()
-    LINK = auto()
-    TURN = auto()
-
-
 # Looked up at every read.
-_CONNECT, _NOTHING = Waits.CONNECT, Waits.NOTHING
+_CONNECT, _OPEN = ClientState.CONNECT, ClientState.OPEN
 _ESTABLISHED = SessionStatus.ESTABLISHED
 
 
@@ -76,15 +62,13 @@ class ClientInput(Session):
         "ends_s",
         "interrupted",
         "max_packet_bytes",
-        "orphaned",
-        "over",
         "parked",
         "parked_bytes",
         "pending_bytes",
         "protocol_level",
         "reading_held",
         "relay",
-        "waits",
+        "state",
     )
 
     def __init__(self, relay: Relay) -> None:
@@ -98,14 +82,10 @@ class ClientInput(Session):
         """What `Pending` has counted for it."""
         self.address = ""
         """Whose it is counted as."""
-        self.waits = Waits.CONNECT
+        self.state = ClientState.CONNECT
         self.protocol_level = 4
         self.connect_frame = b""
         """The CONNECT, until it is answered."""
-        self.over = False
-        """Nothing more is taken from the client: it said DISCONNECT, was wrong, or was refused."""
-        self.orphaned = False
-        """The client is gone, but what it sent is not yet handled."""
         self.interrupted = False
         """The frame being handled is the last one for now."""
         self.ends_s = 0.0
@@ -115,6 +95,16 @@ class ClientInput(Session):
         self.reading_held = False
         self.deaf = False
         """What is parked last is no packet: nothing behind it is to be read."""
+
+    def happens(self, event: ClientEvent) -> None:
+        self.state, actions = step(CLIENT, self.state, event)
+        if actions:  # there is but one
+            self.relay.turns.wait(self)
+
+    @property
+    def orphaned(self) -> bool:
+        """The client is gone, but what it sent is not yet handled."""
+        return self.status is SessionStatus.CLOSED and self.state is not ClientState.GONE
 
     # ---- what is done with it ------------------------------------------------------------
 
@@ -149,7 +139,7 @@ class ClientInput(Session):
     # ---- bytes from the client -----------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.status is not _ESTABLISHED or self.over:
+        if self.status is not _ESTABLISHED or self.state.over:
             return
         if not self.relay.pacer.armed:
             self.relay.pacer.arm()
@@ -157,7 +147,7 @@ class ClientInput(Session):
         if buffer.pending_bytes and not (data := buffer.push(data)):
             self._count_pending()
             return
-        if self.waits is _CONNECT:
+        if self.state is _CONNECT:
             self._first_packet(data)
             return
         try:
@@ -168,13 +158,13 @@ class ClientInput(Session):
             self._many_received(good, scan(good))
             self._park_bad(data[error.offset :], error)
             return
-        if self.waits is not _NOTHING or len(offsets) > SLICE_FRAMES:
+        if self.state is not _OPEN or len(offsets) > SLICE_FRAMES:
             self._many_received(data, offsets)
             return
         if len(offsets) > 2:
             self.ends_s = 0.0
         whole = self._relay(data, offsets)
-        if self.over:
+        if self.state.over:
             return
         if whole == len(data):
             if self.pending_bytes:
@@ -191,9 +181,9 @@ class ClientInput(Session):
         except RemoteProtocolError as error:
             self.fail(error)
             return
-        if self.waits is _NOTHING:
+        if self.state is _OPEN:
             self.go_on(self.relay.turns.slice_ends_s())
-        if not self.over:
+        if not self.state.over:
             self._keep(data[offsets[-1] :])
 
     # ---- what waits ----------------------------------------------------------------------
@@ -207,9 +197,13 @@ class ClientInput(Session):
         begin = offsets[0]
         pieces: list[bytes] = []
         passes = 0
-        if self.waits is Waits.LINK:
+        if self.state is ClientState.LINK:
             passes = _PINGREQ
-        elif self.waits is Waits.CONNACK and self.paired is not None and self.protocol_level == 5:
+        elif (
+            self.state is ClientState.CONNACK
+            and self.paired is not None
+            and self.protocol_level == 5
+        ):
             passes = _AUTH
         if passes and data.count(passes):
             frames = size = 0
@@ -238,17 +232,16 @@ class ClientInput(Session):
 
     def _put_back(self, rest: bytes) -> None:
         """The frames in `rest` were taken up too early."""
-        if self.waits is Waits.NOTHING:
-            self.waits = Waits.TURN
-            self.relay.turns.wait(self)
+        if self.state is _OPEN:
+            self.happens(ClientEvent.OUT_OF_TIME)
         self._park(rest, scan(rest), first=True)
         self._hold_when_full()
 
     def _park_bad(self, rest: bytes, error: RemoteProtocolError) -> None:
         """What `rest` begins with is wrong: that ends the connection after what waits before it."""
-        if self.over:
+        if self.state.over:
             return
-        if self.waits is Waits.NOTHING:
+        if self.state is _OPEN:
             self.fail(error)
             return
         self.parked.append(rest)
@@ -263,21 +256,22 @@ class ClientInput(Session):
 
     def go_on(self, ends_s: float) -> None:
         """Handle what is parked, until it has to wait again."""
-        self.waits = Waits.NOTHING
+        self.happens(ClientEvent.GOES_ON)
         self.ends_s = ends_s
         parked = self.parked
-        while parked and not self.over:
+        while parked and not self.state.over:
             if self.paired is None or self.paired.status is not SessionStatus.ESTABLISHED:
                 self._forget_parked()  # nobody to give it to
                 break
             piece = parked.popleft()
             self.parked_bytes -= len(piece)
             self._handle_piece(piece)
-            if self.waits is not Waits.NOTHING:
-                if self.waits is Waits.LINK:
-                    self._read_pings()
+            if self.state is ClientState.LINK:
+                self._read_pings()
                 return
-            if parked and self.host.clock() > ends_s:
+            if self.state is ClientState.TURN:
+                return
+            if parked and self.state is _OPEN and self.host.clock() > ends_s:
                 self._put_back(b"")
                 return
         if self.orphaned:
@@ -298,10 +292,10 @@ class ClientInput(Session):
             self._park(piece + bad, [*offsets, offsets[-1] + len(bad)], first=True)
             return
         whole = self._relay(piece, offsets)
-        if self.over:
+        if self.state.over:
             return
         if fault is not None:
-            if whole == len(piece) and self.waits is Waits.NOTHING:
+            if whole == len(piece) and self.state is _OPEN:
                 self.fail(fault)
                 return
             self.parked.appendleft(bad)
@@ -311,7 +305,7 @@ class ClientInput(Session):
 
     def _hold_when_full(self) -> None:
         waiting = self.parked_bytes + self.buffer.pending_bytes + self.carried_bytes
-        if self.waits is Waits.TURN or waiting > self.relay.limits.buffer_bytes:
+        if self.state is ClientState.TURN or waiting > self.relay.limits.buffer_bytes:
             self._hold_reading()
 
     def _read_pings(self) -> None:
@@ -340,15 +334,15 @@ class ClientInput(Session):
 
     def carrier_holds(self, size: int) -> None:
         """So many bytes of an incomplete WebSocket frame wait outside of this session."""
-        if self.carried_bytes != size and not self.over:
+        if self.carried_bytes != size and not self.state.over:
             self.carried_bytes = size
             self._count_pending()
 
     def _count_pending(self) -> None:
         held = self.buffer.pending_bytes + self.carried_bytes
-        if self.waits is Waits.CONNACK:
+        if self.state is ClientState.CONNACK:
             held += self.parked_bytes + len(self.connect_frame)
         if not held or abs(held - self.pending_bytes) >= COUNTED_BYTES:
             self.relay.pending.count(self, held)
-        if self.waits is not _NOTHING and self.waits is not _CONNECT:
+        if self.state is not _OPEN and self.state is not _CONNECT:
             self._hold_when_full()

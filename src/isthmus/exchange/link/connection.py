@@ -38,8 +38,8 @@ from isthmus.exchange.link.life import (
     GreetingAction,
     GreetingEvent,
     GreetingState,
-    step,
 )
+from isthmus.exchange.tables import step
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan

@@ -14,8 +14,9 @@ from isthmus.cooperation.api import SessionInfo
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import Hello
-from isthmus.exchange.link.life import DIALING, DialAction, DialEvent, DialState, step
+from isthmus.exchange.link.life import DIALING, DialAction, DialEvent, DialState
 from isthmus.exchange.link.link import Link
+from isthmus.exchange.tables import step
 
 __all__ = ["LONGEST_PAUSE_S", "Dialing", "Peer", "SessionOwner"]
 

@@ -15,11 +15,10 @@ Everybody else reads the states or sends events: what is not in a table cannot h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Self, TypeVar
+from typing import Self
 
-from isthmus.errors import LocalProtocolError
+from isthmus.exchange.tables import table_of
 
 __all__ = [
     "DIALING",
@@ -34,33 +33,7 @@ __all__ = [
     "LinkAction",
     "LinkEvent",
     "LinkState",
-    "Table",
-    "step",
 ]
-
-S = TypeVar("S", bound=Enum)
-E = TypeVar("E", bound=Enum)
-A = TypeVar("A", bound=Enum)
-
-Table = Mapping[S, Mapping[E, tuple[S, tuple[A, ...]]]]
-
-
-def step(table: Table[S, E, A], state: S, event: E) -> tuple[S, tuple[A, ...]]:
-    """The state after `event`, and what is to be done then, in this order."""
-    found = table[state].get(event)
-    if found is None:
-        raise LocalProtocolError(f"{event.value!r} cannot happen to what is {state.value!r}")
-    return found
-
-
-def _table(names: tuple[type[S], type[E], type[A]], rows: str) -> Table[S, E, A]:
-    """Rows of state, event, state after it and what is then to be done."""
-    states, events, actions = names
-    table: dict[S, dict[E, tuple[S, tuple[A, ...]]]] = {state: {} for state in states}
-    for row in rows.strip().splitlines():
-        state, event, after, *todo = row.split()
-        table[states[state]][events[event]] = (states[after], tuple(actions[do] for do in todo))
-    return table
 
 
 # ---- a link ------------------------------------------------------------------------------
@@ -116,7 +89,7 @@ class LinkAction(Enum):
     FORGET = "forget the neighbor"
 
 
-LINK = _table(
+LINK = table_of(
     (LinkState, LinkEvent, LinkAction),
     """
     DOWN       COMPLETE  LEARNING   JOIN
@@ -167,7 +140,7 @@ class GreetingAction(Enum):
     WELCOME = "send CONNACK"
 
 
-GREETING = _table(
+GREETING = table_of(
     (GreetingState, GreetingEvent, GreetingAction),
     """
     CONNECT  ASKED_IN    AUTH     CHALLENGE
@@ -214,7 +187,7 @@ class DialAction(Enum):
     STOP = "cancel the timer"
 
 
-DIALING = _table(
+DIALING = table_of(
     (DialState, DialEvent, DialAction),
     """
     RESTING  WANTED   WAITING    PAUSE

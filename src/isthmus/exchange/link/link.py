@@ -30,7 +30,8 @@ from enum import Enum
 from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
-from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState, step
+from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
+from isthmus.exchange.tables import step
 from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
 from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
 

@@ -21,10 +21,10 @@ from isthmus.exchange.link.life import (
     GreetingState,
     LinkEvent,
     LinkState,
-    step,
 )
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.tables import step
 from isthmus.mqtt.encoding import encode
 from isthmus.sim import SimFabric
 from isthmus.sim.node import SimNode
@@ -108,7 +108,7 @@ def test_nobody_but_its_owner_sets_a_state() -> None:
                         found.add((file.name, item.name))
     assert found == {
         (name, method)
-        for name in ("connection.py", "dialing.py", "link.py")
+        for name in ("connection.py", "dialing.py", "input.py", "link.py")
         for method in ("__init__", "happens")
     }
 
