@@ -31,17 +31,12 @@ _FIELDS = "isthmus_fields"
 
 
 class Logger:
-    """A named source of records; `bind` gives one that adds the same fields to each."""
+    """A named source of records."""
 
-    __slots__ = ("_bound", "_logger")
+    __slots__ = ("_logger",)
 
-    def __init__(self, name: str, bound: dict[str, Any] | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
-        self._bound = bound or {}
-
-    def bind(self, **fields: Any) -> Logger:
-        """A logger of the same name whose records also carry `fields`."""
-        return Logger(self._logger.name, {**self._bound, **fields})
 
     def debug(self, event: str, /, **fields: Any) -> None:
         self._emit(logging.DEBUG, event, fields)
@@ -59,16 +54,10 @@ class Logger:
         """An error with the traceback of the exception that is being handled."""
         self._emit(logging.ERROR, event, fields, exc_info=True)
 
-    def enabled_for_debug(self) -> bool:
-        """Whether debug records are wanted, to spare the making of costly fields."""
-        return self._logger.isEnabledFor(logging.DEBUG)
-
     def _emit(
         self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False
     ) -> None:
         if self._logger.isEnabledFor(level):
-            if self._bound:
-                fields = {**self._bound, **fields}
             # '%' in an event stays as it is: without arguments logging does not format.
             self._logger.log(level, event, exc_info=exc_info, extra={_FIELDS: fields})
 

@@ -432,25 +432,27 @@ class Rewrite:
     def __init__(self, storage: Storage, name: str) -> None:
         self.name = name
         self.in_vain = False
-        self._storage = storage
+        self.storage = storage
         self.path = storage.folder / f"{name}.new"
         self.begun = False
 
     @property
     def waiting_bytes(self) -> int:
-        return self._storage.waiting_bytes
+        return self.storage.waiting_bytes
 
     def write(self, piece: bytes) -> None:
-        self._storage.queue(_Piece(self, piece))
+        self.storage.queue(_Piece(self, piece))
 
     def commit(self) -> None:
-        self._storage.queue(_Commit(self, self._storage))
+        self.storage.queue(_Piece(self, None))
 
 
 class _Piece:
-    def __init__(self, rewrite: Rewrite, piece: bytes) -> None:
+    """A piece of a rewrite; None is its end, which puts it in place."""
+
+    def __init__(self, rewrite: Rewrite, piece: bytes | None) -> None:
         self.name = rewrite.name
-        self.size = len(piece)
+        self.size = len(piece or b"")
         self._rewrite = rewrite
         self._piece = piece
 
@@ -462,38 +464,19 @@ class _Piece:
         if rewrite.in_vain:
             return
         try:
-            with rewrite.path.open("ab" if rewrite.begun else "wb") as file:
+            with rewrite.path.open("ab" if rewrite.begun or self._piece is None else "wb") as file:
                 rewrite.begun = True
-                file.write(self._piece)
-        except OSError:
-            rewrite.in_vain = True
-            _remove(rewrite.path)
-            raise
-
-
-class _Commit:
-    size = 0
-
-    def __init__(self, rewrite: Rewrite, storage: Storage) -> None:
-        self.name = rewrite.name
-        self._rewrite = rewrite
-        self._storage = storage
-
-    def give_up(self) -> None:
-        self._rewrite.in_vain = True
-
-    def run(self) -> None:
-        rewrite = self._rewrite
-        if rewrite.in_vain:
-            return
-        try:
-            with rewrite.path.open("ab") as file:
+                if self._piece is not None:
+                    file.write(self._piece)
+                    return
                 os.fsync(file.fileno())
             _put_in_place(rewrite.path, rewrite.path.with_suffix(".state"))
         except OSError:
             rewrite.in_vain = True
+            if self._piece is not None:
+                _remove(rewrite.path)
             raise
-        self._storage.rewritten(self.name)
+        rewrite.storage.rewritten(self.name)
 
 
 def _write_whole(path: Path, data: bytes) -> None:
