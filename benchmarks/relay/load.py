@@ -65,13 +65,22 @@ def shape_of(plan: Plan) -> Shape:
 
 
 def clients_of(subscribers_at: str = HERE) -> Plan:
-    """The clients of ``single``, but for those that time messages; publishers are at `HERE`."""
+    """The clients of ``single``, but for those that time messages; publishers are at `HERE`.
+
+    In turn one of each topic, so that publishers who send one after the other load all topics.
+    """
     plan = plan_clients(load_scenario("single").model_copy(update={"latency": None}), ("w0",), "l0")
     moved = [
         replace(client, node=subscribers_at) if client.role == "subscriber" else client
         for client in plan.clients
     ]
-    return Plan(plan.topics, tuple(moved))
+    ranks = Counter[tuple[str, int]]()
+
+    def turn(client: LoadClient) -> tuple[int, int]:
+        ranks[client.role, client.topic] += 1
+        return ranks[client.role, client.topic], client.topic
+
+    return Plan(plan.topics, tuple(sorted(moved, key=turn)))
 
 
 def loopback(port: int) -> Target:

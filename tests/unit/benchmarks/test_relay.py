@@ -91,6 +91,8 @@ class TestClients:
             ("subscriber", "n2"),
         }
         assert len({template(topic, 0, 32).size for topic in plan.topics}) == 1, "counted by bytes"
+        publishers = [client for client in plan.clients if client.role == "publisher"]
+        assert [client.topic for client in publishers] == list(range(5)) * 10, "all topics in turn"
 
 
 class TestSlices:
