@@ -45,12 +45,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.now_s = 0.0
         self.dial: Dial | None = None
         self.listening: list[MemoryListener] = []
+        self.faults: list[dict[str, Any]] = []
+        """What nobody has caught."""
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
+        self.set_exception_handler(lambda _, context: self.faults.append(context))
 
     def time(self) -> float:
         return self.now_s
+
+    @property
+    def timers(self) -> int:
+        """How many have not run out, and were not canceled."""
+        return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]
 
     async def create_connection(self, protocol_factory: Any, *address: Any, **more: Any) -> Any:
         assert self.dial is not None
@@ -96,13 +104,15 @@ class MemoryListener:
 
 
 def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run `main` with a loop of its own."""
+    """Run `main` with a loop of its own, in which no error may go uncaught."""
 
     async def inside() -> T:
         return await main(cast(VirtualLoop, asyncio.get_running_loop()))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(inside())
+        found = runner.run(inside())
+        assert cast(VirtualLoop, runner.get_loop()).faults == []
+    return found
 
 
 async def turns(count: int = 5) -> None:
@@ -130,6 +140,8 @@ class MemoryTransport(asyncio.Transport):
         self.ended = ""
         """How the protocol ended it: ``close`` or ``abort``."""
         self.eof = False
+        self.half_closes = True
+        """TLS does not."""
         self.waiting_bytes = 0
         """What the network has not taken."""
         self.high: int | None = None
@@ -147,9 +159,10 @@ class MemoryTransport(asyncio.Transport):
             self.written += data
 
     def can_write_eof(self) -> bool:
-        return True
+        return self.half_closes
 
     def write_eof(self) -> None:
+        assert self.half_closes
         self.eof = True
 
     def close(self) -> None:

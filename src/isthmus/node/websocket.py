@@ -123,11 +123,6 @@ class WebSocketServerSide(asyncio.Protocol):
         if self._session is not None:
             self._session.carrier_holds(len(self._protocol.reader.buffer))
 
-    def eof_received(self) -> None:
-        if not self._unread:
-            self._protocol.receive_eof()
-            self._advance()
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._unread:
             self._lost = (exc,)

@@ -100,6 +100,7 @@ def test_a_session_is_connected_and_the_broker_is_known_to_be_there() -> None:
         await turns()
         assert visitor.connected
         assert visitor.failures == []
+        assert not desk.upstream._opening
         assert desk.upstream.reachable
         assert desk.upstream.problem == ""
         _, wanted = desk.dialed[-1]

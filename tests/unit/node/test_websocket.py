@@ -92,6 +92,7 @@ class Desk:
     """A WebSocket at the node, and a client of the `websockets` library that talks to it."""
 
     def __init__(self, loop: VirtualLoop, subprotocol: str | None = "mqtt") -> None:
+        self.loop = loop
         self.door = Door()
         self.long_slices()
         self.inner = Inner()
@@ -165,6 +166,12 @@ def with_desk(test: Any, *, connect: bool = True) -> None:
         found = test(desk)
         if isinstance(found, Coroutine):
             await found
+        desk.transport.abort()
+        desk.long_slices()
+        while len(desk.door.turns):
+            desk.next_turn()
+        await turns()
+        assert loop.timers == 0  # it leaves nothing behind
 
     run_virtually(main)
 
@@ -188,16 +195,20 @@ def test_a_client_that_speaks_mqtt_gets_a_session_and_is_no_guest_any_more() -> 
     with_desk(then, connect=False)
 
 
+@pytest.mark.parametrize("over_tls", [False, True])
 @pytest.mark.parametrize("subprotocol", ["chat", None])
-def test_who_does_not_speak_mqtt_is_refused_and_gets_no_session(subprotocol: str | None) -> None:
+def test_who_does_not_speak_mqtt_is_refused_and_gets_no_session(
+    subprotocol: str | None, over_tls: bool
+) -> None:
     async def main(loop: VirtualLoop) -> None:
         desk = Desk(loop, subprotocol)
+        desk.transport.half_closes = not over_tls
         desk.connect()
         assert desk.sessions == 0
         (response,) = desk.client.events_received()
         assert isinstance(response, Response)
         assert response.status_code == 400
-        assert desk.transport.eof
+        assert desk.transport.eof == (not over_tls)
         assert desk.transport.ended == "close"
         await turns()
         assert desk.door.entrance.handshakes == 0
@@ -255,6 +266,7 @@ def test_a_handshake_can_be_cut_off_for_somebody_else() -> None:
 
 def test_once_it_is_over_the_handshake_times_out_no_more() -> None:
     async def then(desk: Desk) -> None:
+        assert desk.loop.timers == 0
         await asyncio.sleep(10 * LIMITS.connect_timeout_s)
         assert not desk.transport.is_closing()
 
@@ -445,6 +457,10 @@ def test_a_session_that_goes_on_reading_waits_until_what_came_before_is_handled(
 
 def test_a_session_that_does_not_want_to_read_is_not_made_to() -> None:
     def then(desk: Desk) -> None:
+        desk.side.pause_reading()
+        assert not desk.transport.reading
+        desk.side.resume_reading()
+        assert desk.transport.reading
         desk.short_slices()
         desk.much_comes()
         desk.side.pause_reading()
@@ -507,6 +523,17 @@ def test_a_client_that_does_not_answer_the_close_is_cut_off() -> None:
         assert not desk.transport.is_closing()
         await asyncio.sleep(0.2)
         assert desk.transport.ended == "abort"
+        assert desk.inner.calls == ["connection_lost"]
+
+    with_desk(then)
+
+
+def test_a_session_may_close_what_its_client_has_closed() -> None:
+    async def then(desk: Desk) -> None:
+        desk.client.send_close(1000)
+        desk.send()
+        desk.side.close()
+        await turns()
         assert desk.inner.calls == ["connection_lost"]
 
     with_desk(then)
