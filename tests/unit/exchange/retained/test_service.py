@@ -192,6 +192,19 @@ def test_a_local_clients_message_gets_a_version_and_is_stored(node: Node) -> Non
     assert node.has(b"t") == b"two"
 
 
+def test_the_broker_is_asked_what_it_has_when_a_local_client_and_a_neighbor_publish_at_once(
+    engine: Engine, node: Node
+) -> None:
+    """In which order it took the two, only it knows."""
+    node.publish(b"t", b"local")
+    message = node.retention.arrived(arriving(START_MS + 1))
+    assert message is not None
+    node.retention.broker.deliver(message, "b", None)
+    assert [each.payload for each in node.host.injected] == [b"x"]
+    engine.run_until(10.0)
+    assert [each.payload for each in node.host.injected] == [b"x", b"x"]  # it said: nothing
+
+
 def arriving(wall_ms: int, payload: bytes = b"x", counter: int = 0) -> Message:
     return Message(
         b"t",
@@ -574,6 +587,23 @@ def test_after_stop_nothing_more_is_said(engine: Engine, node: Node) -> None:
     node.retention.stop()
     engine.run_until(2 * RESYNC_S)
     assert len(line.said) == said
+
+
+def test_the_start_gives_the_broker_what_it_was_owed_when_the_last_life_ended(
+    engine: Engine, node: Node
+) -> None:
+    kept = RetainedStore("a", journal=True)
+    for topic in (b"owed", b"given"):
+        kept.record_local(topic, b"kept", now_ms=START_MS)
+    kept.owe(b"owed")
+    node.host.kept = b"".join(kept.snapshot())
+    for _ in node.retention.loading():
+        pass
+    engine.run_until(10.0)
+    assert node.given() == {}
+    node.retention.start()
+    engine.run_until(20.0)
+    assert node.given() == {b"owed": b"kept"}
 
 
 def test_what_was_kept_is_read_once_before_the_start_or_with_it(engine: Engine) -> None:
