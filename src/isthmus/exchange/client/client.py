@@ -87,6 +87,9 @@ class Client:
     expiry_s: int = 0
     filters: dict[str, str] = field(default_factory=dict)
     pair: Pair | None = None
+    """Its latest connection, if that stands."""
+    connections: int = 0
+    """Also those that were taken over and have not ended yet."""
     expires_at: float | None = None
     expiry_timer: Cancellable | None = None
     will: ClientWill | None = None

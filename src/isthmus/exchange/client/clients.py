@@ -166,6 +166,7 @@ class Clients:
         if client is None:
             client = self._clients[key] = Client(key)
         older, client.pair, pair.client = client.pair, pair, client
+        client.connections += 1
         self.wills.taken_up(client, session_ended=connect.clean_start)
         self._stop_expiry(client)
         self._away_ids -= self._away.pop(client, 0)
@@ -174,6 +175,7 @@ class Clients:
         if connect.clean_start or left_nothing:
             if older is not None:
                 older.client = None  # answers that are still on their way there mean nothing now
+                client.connections -= 1
             self._let_go(client)
         expiry_s = 0 if key.startswith("\0") else _expiry_s(connect, connack)
         if known and (client.expiry_s or expiry_s):
@@ -228,16 +230,20 @@ class Clients:
                 self.algorithm.on_tcp_down(session)
             self.algorithm.on_session_closed(session)
         client = pair.client
-        if client is None or client.pair is not pair:
+        if client is None:
+            return
+        client.connections -= 1
+        if client.pair is not None and client.pair is not pair:
             return  # another connection has taken over
         client.pair = None
         if client.expiry_s == 0:
             self._let_go(client)
         elif client.filters:
-            if client.expiry_s != FOR_EVER:
+            if client.expiry_s != FOR_EVER and client.expires_at is None:
                 self._start_expiry(client, client.expiry_s)
             self._save_soon()
-        self._keep_identifiers(client)
+        if not client.connections:
+            self._keep_identifiers(client)
         self.wills.lost(client)
         self._forget_if_empty(client)
 
@@ -309,7 +315,7 @@ class Clients:
             client.filters = {}
 
     def _forget_if_empty(self, client: Client) -> None:
-        if not (client.pair or client.filters or client.will or client in self._away):
+        if not (client.connections or client.filters or client.will or client in self._away):
             self._stop_expiry(client)
             self._clients.pop(client.client_id, None)
 
@@ -324,6 +330,7 @@ class Clients:
             client.expiry_timer = None
 
     def _expired(self, client: Client) -> None:
+        self._stop_expiry(client)
         self._let_go(client)
         self._save_soon()
         self._forget_if_empty(client)

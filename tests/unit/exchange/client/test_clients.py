@@ -328,6 +328,22 @@ def test_a_late_answer_counts_unless_the_successor_started_clean(desk: Desk) -> 
         assert desk.filters == expected
 
 
+@pytest.mark.parametrize(("expiry_s", "left"), [(None, []), (100, ["late"])])
+def test_what_comes_after_the_successor_has_gone_is_not_held_for_ever(
+    desk: Desk, expiry_s: int | None, left: list[str]
+) -> None:
+    first = desk.client().connect(expiry_s=expiry_s, clean_start=False)
+    first.says(Subscribe(9, (Subscription("late"),)))
+    desk.client().connect(expiry_s=expiry_s, clean_start=False, session_present=True).drop()
+    first.hears(SubAck(9, (ReasonCode.SUCCESS,)))
+    assert desk.filters == ["late"]
+    first.drop()
+    assert desk.filters == left
+    desk.advance(100)
+    assert desk.filters == []
+    assert desk.clients.status()["clients"] == 0
+
+
 # ---- over a restart ----
 
 

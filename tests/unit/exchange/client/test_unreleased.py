@@ -52,6 +52,14 @@ def test_two_connections_of_one_client_share_it(sessions: Sessions) -> None:
     assert sessions.connected(resumed=True)[1].is_repetition(1, dup=True)
 
 
+def test_a_connection_that_was_taken_over_may_outlive_its_successor(sessions: Sessions) -> None:
+    _, memory = sessions.connected()
+    second, _ = sessions.connected(resumed=True)
+    second.drop()
+    memory.add(1)
+    assert sessions.connected(resumed=True)[1].is_repetition(1, dup=True)
+
+
 def test_it_outlives_the_connection_and_ends_with_clean_start(sessions: Sessions) -> None:
     client, memory = sessions.connected()
     memory.add(1)
