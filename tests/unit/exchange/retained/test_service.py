@@ -15,6 +15,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.link import MAX_UNWRITTEN_BYTES, Link
+from isthmus.exchange.retained import sync
 from isthmus.exchange.retained.service import (
     ANSWER_S,
     CLOCK_SET_MS,
@@ -25,7 +26,7 @@ from isthmus.exchange.retained.service import (
     TELL_AGAIN_S,
     Retention,
 )
-from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
+from isthmus.exchange.retained.store import SLICE, RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import WINDOW, RetainedSync
 from isthmus.exchange.retained.values import Version
 from isthmus.exchange.traffic.message import Message
@@ -170,13 +171,13 @@ def stranger(engine: Engine, topics: int = 0) -> RetainedSync:
     store = RetainedStore("b")
     for number in range(topics):
         store.record_local(b"t/%d" % number, b"of b", now_ms=START_MS)
-    sync = RetainedSync(store)
-    sync.start()
-    return sync
+    made = RetainedSync(store)
+    made.start()
+    return made
 
 
-def says(sync: RetainedSync) -> bytes:
-    payload = sync.next_payload(START_MS)
+def says(other: RetainedSync) -> bytes:
+    payload = other.next_payload(START_MS)
     assert payload is not None
     return payload
 
@@ -271,23 +272,27 @@ def test_a_message_from_the_future_is_passed_on_but_not_kept_and_that_is_told_no
 # ---- comparing ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("slice_topics", [SLICE, 1])
 def test_neighbors_that_meet_have_the_same_afterwards_and_so_have_their_brokers(
-    engine: Engine,
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, slice_topics: int
 ) -> None:
+    monkeypatch.setattr(sync, "SLICE", slice_topics)
+    both = {b"both/%d" % number: b"newer" for number in range(5)}
     a, b = Node(engine, "a"), Node(engine, "b")
     for number in range(300):
         a.publish(b"a/%d" % number, b"of a", qos=1)
         b.publish(b"b/%d" % number, b"of b")
-    a.publish(b"both", b"older")
+    for topic in both:
+        a.publish(topic, b"older")
     engine.run_until(1.0)
-    b.publish(b"both", b"newer")
+    for topic in both:
+        b.publish(topic, b"newer")
     link(a, b)
     engine.run_until(60.0)
     assert a.retention.store.branch_digests() == b.retention.store.branch_digests()
-    assert a.has(b"both") == b"newer"
-    assert a.counters["retained_synchronized"] == 301
+    assert a.counters["retained_synchronized"] == 305
     assert b.counters["retained_synchronized"] == 300
-    assert a.given() == {b"both": b"newer"} | {b"b/%d" % at: b"of b" for at in range(300)}
+    assert a.given() == both | {b"b/%d" % at: b"of b" for at in range(300)}
     assert b.given() == {b"a/%d" % at: b"of a" for at in range(300)}
 
 
