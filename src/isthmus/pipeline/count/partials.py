@@ -34,6 +34,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from isthmus.pipeline.log.schema import columns_of
+
 __all__ = [
     "NOBODY_PUBLISHED",
     "NO_PUBLISHER",
@@ -69,16 +71,8 @@ REASONS: Final = (
     TWICE,
 ) = range(len(REASONS))
 
-PARTIALS: Final = pa.schema(
-    [
-        pa.field("run", pa.string()),
-        pa.field("what", pa.string()),
-        pa.field("item", pa.string()),
-        pa.field("number", pa.int64()),
-        pa.field("part", pa.int64()),
-        pa.field("amount", pa.int64()),
-        pa.field("data", pa.binary()),
-    ]
+PARTIALS: Final = columns_of(
+    "run text, what text, item text, number int, part int, amount int, data bytes"
 )
 
 _BATCH_BYTES: Final = 8 << 20

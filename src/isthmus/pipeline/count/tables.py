@@ -20,7 +20,7 @@ from isthmus.pipeline.count.histogram import Block, Distribution
 from isthmus.pipeline.count.partials import REASONS, Partial
 from isthmus.pipeline.count.samples import TRAFFIC_COUNTERS
 from isthmus.pipeline.log.reading import LoggedClient, Run
-from isthmus.pipeline.log.schema import TABLES
+from isthmus.pipeline.log.schema import TABLES, columns_of
 
 __all__ = ["INDEXES", "UNDER_LIMIT", "index_tables", "summary_row"]
 
@@ -29,47 +29,30 @@ UNDER_LIMIT: Final = 0.99
 
 Row = dict[str, Any]
 
-
-def _schema(text: str) -> pa.Schema:
-    """`name type, …`; a type that ends in `!` is never empty."""
-    types = {
-        "text": pa.string(),
-        "texts": pa.list_(pa.string()),
-        "labels": pa.map_(pa.string(), pa.string()),
-        "int": pa.int64(),
-        "float": pa.float64(),
-        "bool": pa.bool_(),
-    }
-    pairs = [column.split() for column in text.split(",")]
-    return pa.schema(
-        [pa.field(name, types[kind.rstrip("!")], not kind.endswith("!")) for name, kind in pairs]
-    )
-
-
 _LATENCY = "mean_us float, {0}p50_us int, {0}p99_us int, {0}p999_us int, {0}max_us int"
 _LOSSES = "expected int!, delivered int!, lost int!, loss_rate float, duplicates int!"
 
 INDEXES: Final[dict[str, pa.Schema]] = {
-    "summary": _schema(
+    "summary": columns_of(
         "run text!, scenario text!, labels labels!, interval_ns int, window_s float!, "
         "ingress float!, egress float!, sp_ratio float!, limit_ratio float, under_limit bool!, "
         f"{_LOSSES}, order_violations int!, "
         f"latency_count int!, latency_{_LATENCY.format('latency_')}, limited_by text!, notes texts!"
     ),
-    "per_second": _schema("run text!, second int!, in_window bool!, ingress int!, egress int!"),
-    "latency": _schema(
+    "per_second": columns_of("run text!, second int!, in_window bool!, ingress int!, egress int!"),
+    "latency": columns_of(
         f"run text!, kind text!, scope text!, name text!, count int!, {_LATENCY.format('')}"
     ),
-    "losses": _schema(f"run text!, scope text!, name text!, {_LOSSES}, order_violations int!"),
-    "usage": _schema(
+    "losses": columns_of(f"run text!, scope text!, name text!, {_LOSSES}, order_violations int!"),
+    "usage": columns_of(
         "run text!, writer text!, node text!, process text!, samples int!, cpu_cores float, "
         "cpu_cores_max float, rss_mean_bytes float, rss_max_bytes int, throttled_share float"
     ),
-    "traffic": _schema(
+    "traffic": columns_of(
         "run text!, writer text!, node text!, peer text!, kind text!, samples int!, span_s float, "
         + ", ".join(f"{counter} int" for counter in TRAFFIC_COUNTERS)
     ),
-    "rows": _schema("run text!, table text!, outcome text!, reason text!, rows int!"),
+    "rows": columns_of("run text!, table text!, outcome text!, reason text!, rows int!"),
 }
 
 

@@ -33,7 +33,6 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 __all__ = [
-    "CLIENTS",
     "DELIVERIES",
     "FOOTER",
     "LINKS",
@@ -43,6 +42,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
     "Table",
+    "columns_of",
     "file_path",
     "with_footer",
 ]
@@ -51,133 +51,86 @@ SCHEMA_VERSION: Final = 1
 
 Table = Literal["runs", "publishes", "deliveries", "links", "resources"]
 
-CLIENTS: Final = pa.list_(
-    pa.struct(
-        [
-            pa.field("client", pa.uint32(), nullable=False),
-            pa.field("name", pa.string(), nullable=False),
-            pa.field("kind", pa.string(), nullable=False),  # "t" (throughput) or "l" (latency)
-            pa.field("role", pa.string(), nullable=False),  # "publisher" or "subscriber"
-            pa.field("topic", pa.uint16(), nullable=False),
-            pa.field("node", pa.string(), nullable=False),
-            pa.field("writer", pa.string(), nullable=False),
-        ]
+
+def columns_of(text: str) -> pa.Schema:
+    """`name type, …`; a type that ends in `!` is never empty."""
+    types = {
+        "text": pa.string(),
+        "texts": pa.list_(pa.string()),
+        "labels": pa.map_(pa.string(), pa.string()),
+        "int": pa.int64(),
+        "int32": pa.int32(),
+        "uint32": pa.uint32(),
+        "uint16": pa.uint16(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "bytes": pa.binary(),
+    }
+    pairs = [column.split() for column in text.split(",")]
+    return pa.schema(
+        [pa.field(name, types[kind.rstrip("!")], not kind.endswith("!")) for name, kind in pairs]
     )
-)
+
+
+def _structs(name: str, columns: str) -> pa.Field:
+    """A column that is a list of structs."""
+    return pa.field(name, pa.list_(pa.struct(list(columns_of(columns)))), nullable=False)
+
 
 RUNS: Final = pa.schema(
     [
-        pa.field("run", pa.string(), nullable=False),
-        pa.field("schema_version", pa.int32(), nullable=False),
-        pa.field("scenario", pa.string(), nullable=False),
-        pa.field("scenario_json", pa.string(), nullable=False),
-        pa.field("labels", pa.map_(pa.string(), pa.string()), nullable=False),  # broker, algorithm…
-        pa.field("started_ns", pa.int64(), nullable=False),
-        pa.field("ended_ns", pa.int64(), nullable=False),
-        pa.field("window_start_ns", pa.int64(), nullable=False),
-        pa.field("window_end_ns", pa.int64(), nullable=False),
-        pa.field("interval_ns", pa.int64()),  # of every t-client that publishes; null: varied
-        pa.field("topics", pa.list_(pa.string()), nullable=False),
-        pa.field("clients", CLIENTS, nullable=False),
-        pa.field(
-            "clocks",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("writer", pa.string(), nullable=False),
-                        pa.field("machine", pa.string(), nullable=False),
-                        pa.field("offset_ns", pa.int64(), nullable=False),
-                        pa.field("error_ns", pa.int64(), nullable=False),
-                    ]
-                )
-            ),
-            nullable=False,
+        *columns_of(
+            "run text!, schema_version int32!, scenario text!, scenario_json text!, "
+            "labels labels!, "  # broker, algorithm…
+            "started_ns int!, ended_ns int!, window_start_ns int!, window_end_ns int!, "
+            "interval_ns int, "  # of every t-client that publishes; null: varied
+            "topics texts!"
         ),
-        pa.field(
-            "files",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("table", pa.string(), nullable=False),
-                        pa.field("writer", pa.string(), nullable=False),
-                        pa.field("rows", pa.int64(), nullable=False),
-                    ]
-                )
-            ),
-            nullable=False,
+        _structs(
+            "clients",
+            "client uint32!, name text!, "
+            "kind text!, "  # "t" (throughput) or "l" (latency)
+            "role text!, "  # "publisher" or "subscriber"
+            "topic uint16!, node text!, writer text!",
         ),
+        _structs("clocks", "writer text!, machine text!, offset_ns int!, error_ns int!"),
+        _structs("files", "table text!, writer text!, rows int!"),
         # What a writer received and could not record as a delivery: no payload of ours, or one of
         # another run.
-        pa.field(
-            "strays",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("writer", pa.string(), nullable=False),
-                        pa.field("reason", pa.string(), nullable=False),
-                        pa.field("rows", pa.int64(), nullable=False),
-                    ]
-                )
-            ),
-            nullable=False,
-        ),
+        _structs("strays", "writer text!, reason text!, rows int!"),
         # What bounded the run, see isthmus.bench.watch.bottleneck; "" where nobody watched.
-        pa.field("limited_by", pa.string(), nullable=False),
-        pa.field("notes", pa.list_(pa.string()), nullable=False),
+        *columns_of("limited_by text!, notes texts!"),
     ]
 )
 
-PUBLISHES: Final = pa.schema(
-    [
-        pa.field("publisher", pa.uint32(), nullable=False),
-        pa.field("message", pa.uint32(), nullable=False),
-        pa.field("topic", pa.uint16(), nullable=False),
-        pa.field("t_send_ns", pa.int64(), nullable=False),
-    ]
-)
+PUBLISHES: Final = columns_of("publisher uint32!, message uint32!, topic uint16!, t_send_ns int!")
 
-DELIVERIES: Final = pa.schema(
-    [
-        pa.field("subscriber", pa.uint32(), nullable=False),
-        pa.field("publisher", pa.uint32(), nullable=False),
-        pa.field("message", pa.uint32(), nullable=False),
-        pa.field("topic", pa.uint16(), nullable=False),
-        pa.field("t_send_ns", pa.int64(), nullable=False),  # the publisher's clock
-        pa.field("t_receive_ns", pa.int64(), nullable=False),  # the writer's clock
-    ]
+DELIVERIES: Final = columns_of(
+    "subscriber uint32!, publisher uint32!, message uint32!, topic uint16!, "
+    "t_send_ns int!, "  # the publisher's clock
+    "t_receive_ns int!"  # the writer's clock
 )
 
 # Counters since the connection began; null where the end that writes cannot know.  A connection of
 # a client has two ends: "client" is the load tool's, "server" the node's or broker's, which alone
 # knows how long it waited for a subscriber to read.  "link" is one between nodes.
-LINKS: Final = pa.schema(
-    [
-        pa.field("t_ns", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),  # "client", "server" or "link"
-        pa.field("node", pa.string(), nullable=False),
-        pa.field("peer", pa.string(), nullable=False),  # the client's name or the neighbor's id
-        pa.field(
-            "messages_out", pa.int64()
-        ),  # towards the node for "client", to the peer for "link"
-        pa.field("messages_in", pa.int64()),
-        pa.field("bytes_out", pa.int64()),
-        pa.field("bytes_in", pa.int64()),
-        pa.field("retransmits", pa.int64()),
-        pa.field("rwnd_limited_us", pa.int64()),
-        pa.field("sndbuf_limited_us", pa.int64()),
-        pa.field("busy_us", pa.int64()),
-    ]
+LINKS: Final = columns_of(
+    "t_ns int!, "
+    "kind text!, "  # "client", "server" or "link"
+    "node text!, "
+    "peer text!, "  # the client's name or the neighbor's id
+    "messages_out int, "  # towards the node for "client", to the peer for "link"
+    "messages_in int, bytes_out int, bytes_in int, retransmits int, rwnd_limited_us int, "
+    "sndbuf_limited_us int, busy_us int"
 )
 
-RESOURCES: Final = pa.schema(
-    [
-        pa.field("t_ns", pa.int64(), nullable=False),
-        pa.field("node", pa.string(), nullable=False),  # "" for the load tool and the machine
-        pa.field("process", pa.string(), nullable=False),  # broker, node, load:WRITER, machine
-        pa.field("cpu_ns", pa.int64(), nullable=False),  # used since the process began
-        pa.field("rss_bytes", pa.int64(), nullable=False),
-        pa.field("throttled_ns", pa.int64()),  # kept waiting by a CPU quota since it began
-    ]
+RESOURCES: Final = columns_of(
+    "t_ns int!, "
+    "node text!, "  # "" for the load tool and the machine
+    "process text!, "  # broker, node, load:WRITER, machine
+    "cpu_ns int!, "  # used since the process began
+    "rss_bytes int!, "
+    "throttled_ns int"  # kept waiting by a CPU quota since it began
 )
 
 TABLES: Final[dict[Table, Any]] = {
