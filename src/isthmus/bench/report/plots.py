@@ -13,8 +13,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -114,98 +113,98 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+@mpl.rc_context(_STYLE)
 def limit_bars(bars: Sequence[Bar], legend: Mapping[str, str]) -> Figure:
     """Ingress, egress and latency side by side, a row each system (ILDM Fig. 11 and 12)."""
     rows = list(dict.fromkeys(bar.row for bar in bars))
     height = 0.9 + 0.3 * len(bars) + 0.12 * len(rows)
-    with _style():
-        figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
-        axes = figure.subplots(1, 3, sharey=True)
-        places = _places(bars)
-        _throughput(axes[0], "Ingress throughput", bars, places, [bar.ingress for bar in bars])
-        _throughput(axes[1], "Egress throughput", bars, places, [bar.egress for bar in bars])
-        _latency(axes[2], bars, places)
-        axes[0].set_yticks([_middle(bars, places, row) for row in rows], rows)
-        axes[0].invert_yaxis()
-        _legend(figure, {name: color(key) for key, name in legend.items()}, bars)
+    figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    places = _places(bars)
+    _throughput(axes[0], "Ingress throughput", bars, places, [bar.ingress for bar in bars])
+    _throughput(axes[1], "Egress throughput", bars, places, [bar.egress for bar in bars])
+    _latency(axes[2], bars, places)
+    axes[0].set_yticks([_middle(bars, places, row) for row in rows], rows)
+    axes[0].invert_yaxis()
+    _legend(figure, {name: color(key) for key, name in legend.items()}, bars)
     return figure
 
 
+@mpl.rc_context(_STYLE)
 def cpu_bars(
     rows: Sequence[tuple[str, Mapping[str, float]]], *, cores: int, legend: Mapping[str, str]
 ) -> Figure:
     """Cores in use, stacked by who used them, a row each system."""
-    with _style():
-        figure = Figure(figsize=(_WIDTH_IN, 1.1 + 0.3 * len(rows)), layout="constrained")
-        ax = figure.subplots()
-        ends = [0.0] * len(rows)
-        for kind in legend:
-            widths = [max(0.0, parts.get(kind, 0.0)) for _, parts in rows]
-            drawn = ax.barh(range(len(rows)), widths, left=ends, height=0.7, color=color(kind))
-            labels = [f"{width:.2f}" if width >= 0.045 * cores else "" for width in widths]
-            ax.bar_label(drawn, labels, label_type="center", fontsize=7.5)
-            ends = [end + width for end, width in zip(ends, widths, strict=True)]
-        ax.axvline(cores, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)))
-        ax.set_yticks(range(len(rows)), [row for row, _ in rows])
-        ax.invert_yaxis()
-        ax.set_xlim(0, max([cores * 1.04, *(end * 1.04 for end in ends)]))
-        ax.set_xlabel(f"cores in use on average (dashed: the machine's {cores})")
-        ax.grid(axis="x")
-        ax.tick_params(axis="y", length=0)
-        _legend(figure, {name: color(key) for key, name in legend.items()}, ())
+    figure = Figure(figsize=(_WIDTH_IN, 1.1 + 0.3 * len(rows)), layout="constrained")
+    ax = figure.subplots()
+    ends = [0.0] * len(rows)
+    for kind in legend:
+        widths = [max(0.0, parts.get(kind, 0.0)) for _, parts in rows]
+        drawn = ax.barh(range(len(rows)), widths, left=ends, height=0.7, color=color(kind))
+        labels = [f"{width:.2f}" if width >= 0.045 * cores else "" for width in widths]
+        ax.bar_label(drawn, labels, label_type="center", fontsize=7.5)
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    ax.axvline(cores, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    ax.set_yticks(range(len(rows)), [row for row, _ in rows])
+    ax.invert_yaxis()
+    ax.set_xlim(0, max([cores * 1.04, *(end * 1.04 for end in ends)]))
+    ax.set_xlabel(f"cores in use on average (dashed: the machine's {cores})")
+    ax.grid(axis="x")
+    ax.tick_params(axis="y", length=0)
+    _legend(figure, {name: color(key) for key, name in legend.items()}, ())
     return figure
 
 
+@mpl.rc_context(_STYLE)
 def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
     """Every measurement of every search: how much of what was asked for came out."""
-    with _style():
-        figure, axes = _multiples(len(searches), height_in=1.75)
-        for ax, (name, points) in zip(axes, searches.items(), strict=True):
-            ax.axhline(UNDER_LIMIT, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
-            for under, marker, face, edge in (
-                (True, "o", COLORS["sf"], COLORS["sf"]),
-                (False, "X", "none", COLORS["failed"]),
-            ):
-                chosen = [point for point in points if point.under_limit is under]
-                ax.scatter(
-                    [point.offered for point in chosen],
-                    [point.ratio for point in chosen],
-                    s=26,
-                    marker=marker,
-                    facecolors=face,
-                    edgecolors=edge,
-                    linewidths=1.0,
-                    zorder=3,
-                )
-            offered = [point.offered for point in points] or [0.0, 1.0]
-            ratios = [point.ratio for point in points] or [1.0]
-            room = 0.12 * (max(offered) - min(offered)) or 0.1 * max(offered)
-            ax.set_xlim(min(offered) - room, max(offered) + room)
-            ax.set_ylim(min(0.9, min(ratios) - 0.03), max(1.05, max(ratios) + 0.03))
-            _small(ax, name)
-            ax.xaxis.set_major_formatter(lambda value, _: short(value))
-        figure.supxlabel("egress asked for, messages/s", fontsize=9)
-        figure.supylabel("egress / (ingress times sp-ratio)", fontsize=9)
+    figure, axes = _multiples(len(searches), height_in=1.75)
+    for ax, (name, points) in zip(axes, searches.items(), strict=True):
+        ax.axhline(UNDER_LIMIT, color="#71717a", linewidth=0.8, linestyle=(0, (4, 3)))
+        for under, marker, face, edge in (
+            (True, "o", COLORS["sf"], COLORS["sf"]),
+            (False, "X", "none", COLORS["failed"]),
+        ):
+            chosen = [point for point in points if point.under_limit is under]
+            ax.scatter(
+                [point.offered for point in chosen],
+                [point.ratio for point in chosen],
+                s=26,
+                marker=marker,
+                facecolors=face,
+                edgecolors=edge,
+                linewidths=1.0,
+                zorder=3,
+            )
+        offered = [point.offered for point in points] or [0.0, 1.0]
+        ratios = [point.ratio for point in points] or [1.0]
+        room = 0.12 * (max(offered) - min(offered)) or 0.1 * max(offered)
+        ax.set_xlim(min(offered) - room, max(offered) + room)
+        ax.set_ylim(min(0.9, min(ratios) - 0.03), max(1.05, max(ratios) + 0.03))
+        _small(ax, name)
+        ax.xaxis.set_major_formatter(lambda value, _: short(value))
+    figure.supxlabel("egress asked for, messages/s", fontsize=9)
+    figure.supylabel("egress / (ingress times sp-ratio)", fontsize=9)
     return figure
 
 
+@mpl.rc_context(_STYLE)
 def seconds_lines(runs: Mapping[str, Sequence[tuple[int, bool, float, float]]]) -> Figure:
     """Per second of each run: (second, in the window, ingress times sp-ratio, egress)."""
-    with _style():
-        figure, axes = _multiples(len(runs), height_in=1.6)
-        for ax, (name, rows) in zip(axes, runs.items(), strict=True):
-            seconds = [row[0] + 0.5 for row in rows]
-            inside = [row[0] for row in rows if row[1]]
-            if inside:
-                ax.axvspan(min(inside), max(inside) + 1, color="#f4f4f5", zorder=0)
-            most = 1.12 * max((max(row[2], row[3]) for row in rows), default=1.0)
-            asked, got = [row[2] for row in rows], [row[3] for row in rows]
-            ax.plot(seconds, asked, color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=3)
-            ax.plot(seconds, got, color=COLORS["sf"], linewidth=1.6, marker=".", zorder=2)
-            ax.set_ylim(0, most or 1.0)
-            _small(ax, name)
-        figure.supxlabel("second of the run (shaded: the window that counts)", fontsize=9)
-        figure.supylabel("messages/s", fontsize=9)
+    figure, axes = _multiples(len(runs), height_in=1.6)
+    for ax, (name, rows) in zip(axes, runs.items(), strict=True):
+        seconds = [row[0] + 0.5 for row in rows]
+        inside = [row[0] for row in rows if row[1]]
+        if inside:
+            ax.axvspan(min(inside), max(inside) + 1, color="#f4f4f5", zorder=0)
+        most = 1.12 * max((max(row[2], row[3]) for row in rows), default=1.0)
+        asked, got = [row[2] for row in rows], [row[3] for row in rows]
+        ax.plot(seconds, asked, color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=3)
+        ax.plot(seconds, got, color=COLORS["sf"], linewidth=1.6, marker=".", zorder=2)
+        ax.set_ylim(0, most or 1.0)
+        _small(ax, name)
+    figure.supxlabel("second of the run (shaded: the window that counts)", fontsize=9)
+    figure.supylabel("messages/s", fontsize=9)
     return figure
 
 
@@ -223,12 +222,6 @@ def svg(figure: Figure, description: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, count=1, flags=re.DOTALL)
     safe = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     return body.replace("<svg", f'<svg role="img" aria-label="{safe}"', 1)
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    with mpl.rc_context(_STYLE):
-        yield
 
 
 def _places(bars: Sequence[Bar]) -> list[float]:

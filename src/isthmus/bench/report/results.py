@@ -119,36 +119,26 @@ def result_of(
     ]
     labels = dict(row["labels"])
     interval_ns = row["interval_ns"]
+    figures = {field.name: row[field.name] for field in fields(Result) if field.name in row}
+    for which in ("mean", "p50", "p99", "max"):
+        latency_us = row[f"latency_{which}_us"]
+        figures[f"latency_{which}_ms"] = None if latency_us is None else latency_us / 1e3
+    figures |= {
+        "limited_by": row["limited_by"] if limited_by is None else limited_by,
+        "notes": (*row["notes"], *notes),
+    }
     return Result(
         name=run if name is None else name,
-        scenario=row["scenario"],
         algorithm=labels.get("algorithm", ""),
         brokers=tuple(filter(None, labels.get("broker", "").split(","))),
-        run=run,
         interval_ms=None if interval_ns is None else interval_ns / 1e6,
         next_interval_ms=next_interval_ms,
-        window_s=row["window_s"],
-        ingress=row["ingress"],
-        egress=row["egress"],
-        sp_ratio=row["sp_ratio"],
-        limit_ratio=row["limit_ratio"],
-        expected=row["expected"],
-        lost=row["lost"],
-        loss_rate=row["loss_rate"],
-        duplicates=row["duplicates"],
-        order_violations=row["order_violations"],
         latency_expected=sum(each["expected"] for each in timed),
         latency_lost=sum(each["lost"] for each in timed),
-        latency_count=row["latency_count"],
-        latency_mean_ms=_ms(row["latency_mean_us"]),
-        latency_p50_ms=_ms(row["latency_p50_us"]),
-        latency_p99_ms=_ms(row["latency_p99_us"]),
-        latency_max_ms=_ms(row["latency_max_us"]),
         cpu=_cpu(rows_of_run(tables, "usage", run)),
-        limited_by=row["limited_by"] if limited_by is None else limited_by,
         is_lower_bound=is_lower_bound,
         measurements=measurements,
-        notes=(*row["notes"], *notes),
+        **figures,
     )
 
 
@@ -177,10 +167,6 @@ def _flat(result: Result) -> dict[str, Any]:
     row["brokers"] = " ".join(result.brokers)
     row["notes"] = "; ".join(result.notes)
     return row | {f"cpu_{key}": value for key, value in (cpu or {}).items()}
-
-
-def _ms(us: float | None) -> float | None:
-    return None if us is None else us / 1e3
 
 
 def _cpu(usage: Sequence[Mapping[str, Any]]) -> Cpu | None:

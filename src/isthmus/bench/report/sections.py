@@ -46,37 +46,7 @@ def limits_section(
     drawn = plots.limit_bars(*limits_bars(results, row=row, series=series, legend=legend))
     body = [paragraph(text)] if text else []
     body.append(figure(plots.svg(drawn, title), title + "; values are those of the table below."))
-    body.append(
-        table(
-            (
-                "system",
-                "interval",
-                "ingress /s",
-                "egress /s",
-                "ratio (Def. 1)",
-                "latency mean",
-                "50 %",
-                "99 %",
-                "max",
-                "messages timed",
-            ),
-            [
-                (
-                    result.name,
-                    None if result.interval_ms is None else f"{result.interval_ms:.4g} ms",
-                    ("≥ " if result.is_lower_bound else "") + f"{result.ingress:,.0f}",
-                    ("≥ " if result.is_lower_bound else "") + f"{result.egress:,.0f}",
-                    _digits(result.limit_ratio, 4),
-                    milliseconds(result.latency_mean_ms),
-                    milliseconds(result.latency_p50_ms),
-                    milliseconds(result.latency_p99_ms),
-                    milliseconds(result.latency_max_ms),
-                    result.latency_count,
-                )
-                for result in results
-            ],
-        )
-    )
+    body.append(_table(_LIMITS, results))
     return PageSection(title, "\n".join(body))
 
 
@@ -107,69 +77,23 @@ def limits_bars(
 
 def loss_section(results: Sequence[Result]) -> PageSection:
     """Loss, duplicates and order at each result's interval."""
-    rows = [
-        (
-            result.name,
-            result.expected,
-            result.lost,
-            _digits(result.loss_rate, 6),
-            result.duplicates,
-            result.order_violations,
-            f"{result.latency_lost:,} of {result.latency_expected:,}",
-        )
-        for result in results
-    ]
     text = (
         "Of the messages that t-clients sent within the window: how many deliveries the fan-out "
         "makes of them, how many of those never came, came twice, or came after a later one of "
         "the same publisher."
     )
-    header = (
-        "system",
-        "expected",
-        "lost",
-        "loss rate",
-        "duplicates",
-        "out of order",
-        "l-clients: lost",
-    )
-    return PageSection("Loss at the limit", paragraph(text) + table(header, rows))
+    return PageSection("Loss at the limit", paragraph(text) + _table(_LOSSES, results))
 
 
 def bottleneck_section(results: Sequence[Result]) -> PageSection:
     """What gave way first, and how sure one can be."""
-    rows = [
-        (
-            result.name,
-            result.limited_by or "nobody watched",
-            "at least" if result.is_lower_bound else "the brokers' own",
-            None if result.error is None else f"{result.error:.1%}",
-            result.measurements,
-            None if result.cpu is None else f"{result.cpu.busiest_server:.2f}",
-            _digits(None if result.cpu is None else result.cpu.throttled_share, 2),
-            None if result.cpu is None else f"{result.cpu.load:.2f}",
-            folded(list(dict.fromkeys(result.notes))),
-        )
-        for result in results
-    ]
     text = (
         "What kept the next smaller interval from being under the limit. Where that was not the "
         "brokers, their own limit is at least what was found. The error is by how much the true "
         "limit can be larger. Cores and throttling are those of the run at the limit; throttled is "
         "how long a CPU quota kept the server waiting, summed over the machine's cores."
     )
-    header = (
-        "system",
-        "gave way first",
-        "so the limit is",
-        "error",
-        "measurements",
-        "cores, busiest server",
-        "throttled, s/s",
-        "cores, load tool",
-        "notes",
-    )
-    return PageSection("Who was the bottleneck", paragraph(text) + table(header, rows))
+    return PageSection("Who was the bottleneck", paragraph(text) + _table(_BOTTLENECKS, results))
 
 
 def cpu_section(results: Sequence[Result], cores: int) -> PageSection | None:
@@ -255,5 +179,53 @@ def milliseconds(value: float | None) -> str | None:
     return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
-def _digits(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:.{digits}f}"
+def _shown(value: float | None, how: str) -> str | None:
+    return None if value is None else how.format(value)
+
+
+def _at_least(result: Result, value: float) -> str:
+    return ("≥ " if result.is_lower_bound else "") + f"{value:,.0f}"
+
+
+def _cores(result: Result, of: str) -> str | None:
+    return None if result.cpu is None else _shown(getattr(result.cpu, of), "{:.2f}")
+
+
+_Columns = Mapping[str, Callable[[Result], object]]
+
+_LIMITS: _Columns = {
+    "system": lambda result: result.name,
+    "interval": lambda result: _shown(result.interval_ms, "{:.4g} ms"),
+    "ingress /s": lambda result: _at_least(result, result.ingress),
+    "egress /s": lambda result: _at_least(result, result.egress),
+    "ratio (Def. 1)": lambda result: _shown(result.limit_ratio, "{:.4f}"),
+    "latency mean": lambda result: milliseconds(result.latency_mean_ms),
+    "50 %": lambda result: milliseconds(result.latency_p50_ms),
+    "99 %": lambda result: milliseconds(result.latency_p99_ms),
+    "max": lambda result: milliseconds(result.latency_max_ms),
+    "messages timed": lambda result: result.latency_count,
+}
+_LOSSES: _Columns = {
+    "system": lambda result: result.name,
+    "expected": lambda result: result.expected,
+    "lost": lambda result: result.lost,
+    "loss rate": lambda result: _shown(result.loss_rate, "{:.6f}"),
+    "duplicates": lambda result: result.duplicates,
+    "out of order": lambda result: result.order_violations,
+    "l-clients: lost": lambda result: f"{result.latency_lost:,} of {result.latency_expected:,}",
+}
+_BOTTLENECKS: _Columns = {
+    "system": lambda result: result.name,
+    "gave way first": lambda result: result.limited_by or "nobody watched",
+    "so the limit is": lambda result: "at least" if result.is_lower_bound else "the brokers' own",
+    "error": lambda result: _shown(result.error, "{:.1%}"),
+    "measurements": lambda result: result.measurements,
+    "cores, busiest server": lambda result: _cores(result, "busiest_server"),
+    "throttled, s/s": lambda result: _cores(result, "throttled_share"),
+    "cores, load tool": lambda result: _cores(result, "load"),
+    "notes": lambda result: folded(list(dict.fromkeys(result.notes))),
+}
+
+
+def _table(columns: _Columns, results: Sequence[Result]) -> str:
+    return table(list(columns), [[show(each) for show in columns.values()] for each in results])

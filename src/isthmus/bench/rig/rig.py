@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.rig.cgroups import CpuQuotas, clear_abandoned, find_hierarchy
 from isthmus.bench.rig.shaping import Shape
-from isthmus.bench.rig.shaping_main import ShapedLink, start_shaping
+from isthmus.bench.rig.shaping_main import start_shaping
 from isthmus.bench.scenario import Scenario, Server
 from isthmus.bench.watch.watch import Watched
 from isthmus.config.addresses import Address
@@ -184,9 +184,8 @@ class Rig:
         folder = self._folder or Path(
             self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-"))
         )
-        process, where = start_shaping(
-            [ShapedLink(listeners[peer], shape) for _, peer in links], folder / "shaping.log"
-        )
+        connect = [listeners[peer] for _, peer in links]
+        process, where = start_shaping(shape, connect, folder / "shaping.log")
         self._exit.callback(end, process, 1.0)
         self._watched.append(Watched("", "shaping", (process.pid,)))
         return dict(zip(links, where, strict=True))

@@ -1,8 +1,8 @@
 """The process that shapes links: ``python -m isthmus.bench.rig.shaping_main LINKS``.
 
-LINKS is a JSON array with one ``{"connect": "HOST:PORT", "delay_s": 0.005, "bytes_per_s": null}``
-per link.  It prints where it listens for each, on one line, and goes on until it is ended.  All
-links of a rig share the process; it is outside every CPU quota.
+LINKS is JSON: ``{"connect": ["HOST:PORT", …], "delay_s": 0.005, "bytes_per_s": null}``.  It prints
+where it listens for each link, on one line, and goes on until it is ended.  All links of a rig
+share the process; it is outside every CPU quota.
 """
 
 from __future__ import annotations
@@ -13,44 +13,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from isthmus.bench.rig.shaping import Shape, listen
 from isthmus.config.addresses import Address
 from isthmus.errors import ShapingFailed
 from isthmus.processes.children import Launch, launch
 
-__all__ = ["ShapedLink", "start_shaping"]
+__all__ = ["start_shaping"]
 
 START_TIMEOUT_S = 20.0
 READY = "listening "
 
 
-@dataclass(frozen=True, slots=True)
-class ShapedLink:
-    """A line that ends at `connect`."""
-
-    connect: Address
-    shape: Shape
-
-
 def start_shaping(
-    links: Sequence[ShapedLink], log: Path
+    shape: Shape, connect: Sequence[Address], log: Path
 ) -> tuple[subprocess.Popen[bytes], list[Address]]:
-    """Start the process; it and, in the order of `links`, where to connect instead.
+    """Start the process; it and, for each address in `connect`, where to connect instead.
 
     The caller ends it.  Raises `ShapingFailed`; then nothing runs.
     """
-    tables = [
-        {
-            "connect": str(link.connect),
-            "delay_s": link.shape.delay_s,
-            "bytes_per_s": link.shape.bytes_per_s,
-        }
-        for link in links
-    ]
-    program = [sys.executable, "-m", "isthmus.bench.rig.shaping_main", json.dumps(tables)]
+    shaping = json.dumps({**asdict(shape), "connect": [str(each) for each in connect]})
+    program = [sys.executable, "-m", "isthmus.bench.rig.shaping_main", shaping]
     process = launch(Launch(program), log)
     try:
         return process, _until_listening(process, log)
@@ -75,23 +61,14 @@ def _until_listening(process: subprocess.Popen[bytes], log: Path) -> list[Addres
         time.sleep(0.01)
 
 
-async def _serve(tables: list[dict[str, object]]) -> None:
-    servers = [
-        await listen(_shape(table), Address.parse(str(table["connect"]))) for table in tables
-    ]
+async def _serve(connect: Sequence[str], **shape: Any) -> None:
+    servers = [await listen(Shape(**shape), Address.parse(each)) for each in connect]
     names = [server.sockets[0].getsockname() for server in servers]
     print(READY + " ".join(str(Address(name[0], name[1])) for name in names), flush=True)
     await asyncio.Event().wait()
 
 
-def _shape(table: dict[str, object]) -> Shape:
-    delay_s, bytes_per_s = table["delay_s"], table["bytes_per_s"]
-    assert isinstance(delay_s, int | float)
-    assert bytes_per_s is None or isinstance(bytes_per_s, int)
-    return Shape(delay_s, bytes_per_s)
-
-
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(_serve(json.loads(sys.argv[1])))
+    uvloop.run(_serve(**json.loads(sys.argv[1])))

@@ -17,26 +17,19 @@ this package from here (:mod:`isthmus.pipeline.spark.shipping`).  Invariants:
 * The environment of this process stays as it is, except that PySpark tells by
   `SPARK_CONNECT_MODE_ENABLED` while the session is one of Connect.
 * A session on this machine listens on loopback only.
-
-`python -m isthmus.pipeline.spark.session --time` measures how long a session takes to start.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import SparkError, SparkFailed
@@ -167,67 +160,3 @@ def _leave(opened: _Open, well: bool) -> None:
     if opened.holders == 0:
         _open = None
         opened.session.close(well)
-
-
-# python -m isthmus.pipeline.spark.session --time
-
-
-def _time_one(quick: bool) -> None:
-    """Print seconds until the session, the first result and the end; all in this process."""
-    from pyspark.sql import functions as f
-
-    began = time.monotonic()
-    with open_session(quick=quick) as spark:
-        opened = time.monotonic()
-        spark.range(1000).groupBy(f.col("id") % 7).count().toArrow()
-        result = time.monotonic()
-    print(opened - began, result - began, time.monotonic() - result)
-
-
-def _time(rounds: int) -> None:
-    """Each start in a fresh process; with a cache of their own, so that the first is a first."""
-    times: dict[str, list[tuple[float, ...]]] = {"quick, first ever": [], "quick": [], "plain": []}
-    with tempfile.TemporaryDirectory(prefix="isthmus-time-") as cache:
-        for title in ("quick, first ever", *(["plain", "quick"] * rounds)):
-            before = os.times()
-            printed = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "isthmus.pipeline.spark.session",
-                    "--one",
-                    title.split(",")[0],
-                ],
-                env={**os.environ, "ISTHMUS_CACHE": cache},
-                stdout=subprocess.PIPE,
-                check=True,
-            ).stdout
-            after = os.times()
-            cpu_s = sum(after[2:4]) - sum(before[2:4])
-            times[title].append((*(float(number) for number in printed.split()), cpu_s))
-    print(f"{'s: median (min-max)':20}{'session':>18}{'first result':>18}{'end':>18}{'CPU':>18}")
-    for title, measured in times.items():
-        columns = [
-            f"{median(column):.1f} ({min(column):.1f}-{max(column):.1f})"
-            for column in zip(*measured, strict=True)
-        ]
-        print(f"{title:20}" + "".join(f"{column:>18}" for column in columns))
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m isthmus.pipeline.spark.session")
-    parser.add_argument("--time", action="store_true", help="measure the start of a session")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each kind (5)")
-    parser.add_argument("--one", choices=("plain", "quick"), help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.one:
-        _time_one(given.one == "quick")
-    elif given.time:
-        _time(given.rounds)
-    else:
-        parser.error("say --time")
-
-
-if __name__ == "__main__":
-    main()
