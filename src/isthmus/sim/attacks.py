@@ -217,19 +217,19 @@ class AttackGenerator(Generator):
         self.now_s += apart_s
 
     def _do_long_partition(self) -> None:
-        rng = self.rng
-        hold_s = self.base.settings.hold_s
-        side = rng.sample(self.names, rng.randint(1, len(self.names) - 1))
-        lasts_s = 5.0 + hold_s * rng.uniform(1.0, 2.5)
-        self._add("partition", *sorted(side))
-        self._add("heal", after_s=lasts_s)
+        side, lasts_s = self._side(), self._too_long_s()
+        self._cut(side, lasts_s)
         self._burst(lasts_s)
-        self.now_s += rng.choice((0.0, lasts_s))
+        self.now_s += self.rng.choice((0.0, lasts_s))
+
+    def _too_long_s(self) -> float:
+        """More than the hold time."""
+        return 5.0 + self.base.settings.hold_s * self.rng.uniform(1.0, 2.5)
 
     def _do_long_crash(self) -> None:
         rng = self.rng
         node = rng.choice(self.mortal)
-        lasts_s = 5.0 + self.base.settings.hold_s * rng.uniform(1.0, 2.5)
+        lasts_s = self._too_long_s()
         self._add("crash", node, rng.choice(("told", "silent")))
         self._add("restart", node, after_s=lasts_s)
         self._burst(lasts_s)
@@ -237,10 +237,8 @@ class AttackGenerator(Generator):
     def _do_cut_off(self) -> None:
         """A partition within the hold time, long enough for messages to expire."""
         rng = self.rng
-        side = rng.sample(self.names, rng.randint(1, len(self.names) - 1))
-        lasts_s = rng.uniform(4.0, 20.0)
-        self._add("partition", *sorted(side))
-        self._add("heal", after_s=lasts_s)
+        side, lasts_s = self._side(), rng.uniform(4.0, 20.0)
+        self._cut(side, lasts_s)
         now_s = self.now_s
         for _ in range(rng.randint(1, 6)):
             self.now_s = now_s + rng.uniform(0.0, lasts_s)
@@ -339,15 +337,9 @@ class AttackGenerator(Generator):
 
     def _do_barge(self) -> None:
         rng = self.rng
-        refused = [client.client_id for client in self.base.clients if client.refused]
-        self._add(
-            "barge",
-            rng.choice(refused),
-            rng.choice((*TOPICS, *RETAINED)),
-            str(rng.randrange(3)),
-            rng.choice("01"),
-            f"x{self._payload()}",
-        )
+        client = rng.choice([each.client_id for each in self.base.clients if each.refused])
+        topic, qos = rng.choice((*TOPICS, *RETAINED)), str(rng.randrange(3))
+        self._add("barge", client, topic, qos, rng.choice("01"), f"x{self._payload()}")
 
     def _do_tear(self) -> None:
         """Killed while it writes; a bit may flip before it is back."""

@@ -16,6 +16,7 @@ messages come back with it, as with a broker that writes to disk.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -253,15 +254,7 @@ class SimBroker:
     # ---- publishing ----------------------------------------------------------------------
 
     def publish(self, publish: Publish) -> None:
-        if self._trace.on:
-            self._trace.note(
-                f"broker {self.name}",
-                "publish",
-                topic=publish.topic,
-                payload=publish.payload,
-                qos=publish.qos,
-                retain=publish.retain,
-            )
+        self._trace.publish(f"broker {self.name}", "publish", publish)
         self.published[publish.payload] += 1
         if publish.retain:
             if publish.payload:
@@ -269,19 +262,19 @@ class SimBroker:
             else:
                 self.retained.pop(publish.topic, None)
         for session in self.sessions.values():
-            granted = [
-                s.qos for s in session.filters.values() if matches(s.topic_filter, publish.topic)
-            ]
-            if granted:
-                qos = min(publish.qos, max(granted))
-                self._give(session, Publish(publish.topic, publish.payload, qos=qos))
+            self._give_if_asked(session, session.filters.values(), publish, retain=False)
 
     def send_retained(self, session: KeptSession, asked: tuple[Subscription, ...]) -> None:
         for publish in list(self.retained.values()):
-            granted = [s.qos for s in asked if matches(s.topic_filter, publish.topic)]
-            if granted:
-                qos = min(publish.qos, max(granted))
-                self._give(session, Publish(publish.topic, publish.payload, qos=qos, retain=True))
+            self._give_if_asked(session, asked, publish, retain=True)
+
+    def _give_if_asked(
+        self, session: KeptSession, asked: Iterable[Subscription], publish: Publish, *, retain: bool
+    ) -> None:
+        granted = [each.qos for each in asked if matches(each.topic_filter, publish.topic)]
+        if granted:
+            qos = min(publish.qos, max(granted))
+            self._give(session, Publish(publish.topic, publish.payload, qos=qos, retain=retain))
 
     @staticmethod
     def _give(session: KeptSession, publish: Publish) -> None:
@@ -312,9 +305,7 @@ class SimBroker:
             present = not connect.clean_start and self.sessions.get(connect.client_id) is session
         if not present or session is None:
             session = self.sessions[connect.client_id] = KeptSession(connect.client_id)
-        if session.expiry is not None:
-            session.expiry.cancel()
-            session.expiry = None
+        _cancel(session.expiry)
         session.expiry_s = expiry_s
         session.connection = connection
         session.will = connect.will
@@ -355,10 +346,13 @@ class SimBroker:
             self._will_due(session, delayed=True)
         if session.expiry_s == 0:
             self._expire(session)
-        elif session.expiry_s != FOR_EVER:
-            session.expiry = self._engine.call_later(
-                session.expiry_s, partial(self._expire, session)
-            )
+        else:
+            self._expire_later(session)
+
+    def _expire_later(self, session: KeptSession) -> None:
+        if session.expiry_s != FOR_EVER:
+            expire = partial(self._expire, session)
+            session.expiry = self._engine.call_later(session.expiry_s, expire)
 
     @staticmethod
     def _connection_gone(session: KeptSession) -> None:
@@ -400,12 +394,9 @@ class SimBroker:
         for session in list(self.sessions.values()):
             self._connection_gone(session)
             session.will = None
-            if session.will_timer is not None:
-                session.will_timer.cancel()
-                session.will_timer = None
-            if session.expiry is not None:
-                session.expiry.cancel()
-                session.expiry = None
+            _cancel(session.will_timer)
+            session.will_timer = None
+            _cancel(session.expiry)
             if session.expiry_s == 0:
                 del self.sessions[session.client_id]
         if not self.persistent:
@@ -418,7 +409,9 @@ class SimBroker:
     def restart(self) -> None:
         self.up = True
         for session in list(self.sessions.values()):
-            if session.expiry_s != FOR_EVER:
-                session.expiry = self._engine.call_later(
-                    session.expiry_s, partial(self._expire, session)
-                )
+            self._expire_later(session)
+
+
+def _cancel(timer: Timer | None) -> None:
+    if timer is not None:
+        timer.cancel()

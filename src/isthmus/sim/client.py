@@ -186,7 +186,7 @@ class SimClient:
                 packet_id = self._new_packet_id() if packet.qos else 0
                 self.connection.send(replace(packet, packet_id=packet_id))
 
-    def take_over(self) -> None:
+    def takeover(self) -> None:
         """Connect once more while the old connection stands."""
         if self.connected:
             self.connection = None
@@ -239,7 +239,7 @@ class SimClient:
             self._unreceived[packet.packet_id] = packet
         elif qos == 1:
             self._unacknowledged[packet.packet_id] = payload
-        self.node.fabric.note_publish(self.node, packet)
+        self.node.fabric.trace.publish(self.node.name, "client publish", packet)
         self.connection.send(packet)
         return True
 

@@ -19,6 +19,11 @@ from isthmus.sim.schedule import (
 
 __all__ = ["Generator"]
 
+OF_A_CLIENT = {"leave": "disconnect", "vanish": "vanish", "connect": "connect"}
+"""What is drawn, and the action that it becomes, of some client."""
+OF_A_PAIR = ("link", "unlink", "break")
+"""Actions of any two nodes."""
+
 
 class Generator:
     """Draws the schedules of `PROFILES`."""
@@ -72,7 +77,12 @@ class Generator:
         for _ in range(rng.randint(5, 40)):
             self.now_s += self._pause()
             kind = rng.choices(list(kinds), list(kinds.values()))[0]
-            getattr(self, f"_do_{kind}")()
+            if kind in OF_A_CLIENT:
+                self._add(OF_A_CLIENT[kind], self._some_client())
+            elif kind in OF_A_PAIR:
+                self._add(kind, *rng.sample(self.names, 2))
+            else:
+                getattr(self, f"_do_{kind}")()
 
     def _made(self) -> Schedule:
         actions = tuple(sorted(self.actions, key=lambda action: action.at_s))
@@ -141,10 +151,6 @@ class Generator:
     def _add(self, kind: str, *args: str, after_s: float = 0.0) -> None:
         self.actions.append(Action(round(self.now_s + after_s, 4), kind, args))
 
-    def _pair(self) -> tuple[str, str]:
-        a, b = self.rng.sample(self.names, 2)
-        return a, b
-
     def _some_client(self) -> str:
         return self.rng.choice(self.base.clients).client_id
 
@@ -161,14 +167,8 @@ class Generator:
     def _do_retain(self) -> None:
         rng = self.rng
         payload = "" if rng.random() < 0.25 else self._payload()
-        self._add(
-            "publish",
-            self._some_client(),
-            rng.choice(RETAINED),
-            str(rng.randrange(3)),
-            "1",
-            payload,
-        )
+        client, topic = self._some_client(), rng.choice(RETAINED)
+        self._add("publish", client, topic, str(rng.randrange(3)), "1", payload)
 
     def _do_subscribe(self) -> None:
         rng = self.rng
@@ -177,29 +177,18 @@ class Generator:
     def _do_unsubscribe(self) -> None:
         self._add("unsubscribe", self._some_client(), self.rng.choice(FILTERS))
 
-    def _do_leave(self) -> None:
-        self._add("disconnect", self._some_client())
+    def _side(self) -> list[str]:
+        """Some nodes, not all, that a partition cuts off from the others."""
+        return self.rng.sample(self.names, self.rng.randint(1, len(self.names) - 1))
 
-    def _do_vanish(self) -> None:
-        self._add("vanish", self._some_client())
-
-    def _do_connect(self) -> None:
-        self._add("connect", self._some_client())
-
-    def _do_link(self) -> None:
-        self._add("link", *self._pair())
-
-    def _do_unlink(self) -> None:
-        self._add("unlink", *self._pair())
-
-    def _do_break(self) -> None:
-        self._add("break", *self._pair())
+    def _cut(self, side: list[str], lasts_s: float) -> None:
+        self._add("partition", *sorted(side))
+        self._add("heal", after_s=lasts_s)
 
     def _do_partition(self) -> None:
         rng = self.rng
-        side = rng.sample(self.names, rng.randint(1, len(self.names) - 1))
-        self._add("partition", *sorted(side))
-        self._add("heal", after_s=rng.choice((0.3, 2.0, 4.0, 5.0, 9.0)) * rng.uniform(0.5, 1.5))
+        side = self._side()
+        self._cut(side, rng.choice((0.3, 2.0, 4.0, 5.0, 9.0)) * rng.uniform(0.5, 1.5))
 
     def _do_kill(self) -> None:
         node = self.rng.choice(self.transit)

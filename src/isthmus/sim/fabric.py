@@ -29,7 +29,6 @@ from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.in_hand import LET_GO_S
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S
-from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
 from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, WireSettings
@@ -304,17 +303,6 @@ class SimFabric:
 
     def reset_counts(self) -> None:
         self.network.counts.clear()
-
-    def note_publish(self, node: SimNode, packet: Publish) -> None:
-        if self.trace.on:
-            self.trace.note(
-                node.name,
-                "client publish",
-                topic=packet.topic,
-                payload=packet.payload,
-                qos=packet.qos,
-                retain=packet.retain,
-            )
 
     def active_links(self) -> dict[str, set[str]]:
         """For each running node, the neighbors that its algorithm has a session with."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
 from isthmus.exchange.client.client_session import ClientSession
@@ -20,12 +21,10 @@ from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.turns import SLICE_S, Turns
-from isthmus.sim.broker import SimBroker
-from isthmus.sim.disk import Disk
-from isthmus.sim.engine import Engine
-from isthmus.sim.network import Network
 from isthmus.sim.stream import StreamEnd, open_stream
-from isthmus.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from isthmus.sim.node import SimNode
 
 __all__ = ["SimHost"]
 
@@ -68,40 +67,23 @@ class SimHost:
     exchange: Exchange
     relay: Relay
 
-    def __init__(
-        self,
-        name: str,
-        node_id: str,
-        life: int,
-        *,
-        engine: Engine,
-        network: Network,
-        broker: SimBroker,
-        streams: random.Random,
-        trace: Trace,
-        disk: Disk | None,
-        clock_ahead_ms: Callable[[], int],
-    ) -> None:
-        self.name = name
+    def __init__(self, node: SimNode, life: int) -> None:
+        self.name = name = node.name
         """Of its machine; what the node calls itself is its exchange's."""
         self.alive = True
+        self._node = node
+        self._engine = engine = node.engine
+        self._trace = node.fabric.trace
         self.random: random.Random = engine.random_for(f"{name}/{life}")
-        self._engine = engine
-        self._network = network
-        self._broker = broker
-        self._trace = trace
-        self._disk = disk
-        self._clock_ahead_ms = clock_ahead_ms
+        self._disk = node.disk if node.state_dir else None
         self._woken = False
-        self._node_id = node_id
-        self._streams = streams
         self._ends: dict[StreamEnd, None] = {}
         """Its ends of the streams with clients and broker."""
         self._clock_random = engine.random_for(f"{name}/{life}/clock")
         self._worked_s = 0.0
         self.own = own = OwnSessions(
             self,
-            node_id,
+            node.node_id,
             exchange=lambda: self.exchange,
             login=lambda: (None, None),
             linger_s=1.0,
@@ -121,7 +103,7 @@ class SimHost:
             counters=Counters(),
             pacer=Unpaced(),
             turns=Turns(self),
-            own_client_ids=own_client_id(self._node_id, ""),
+            own_client_ids=own_client_id(self._node.node_id, ""),
         )
 
     def end(self) -> None:
@@ -136,7 +118,7 @@ class SimHost:
         return self._engine.now_s
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + self._clock_ahead_ms() + int(self._engine.now_s * 1000)
+        return EPOCH_MS + self._node.clock_ahead_ms + int(self._engine.now_s * 1000)
 
     def token_bytes(self, size: int) -> bytes:
         return self.random.randbytes(size)
@@ -168,7 +150,7 @@ class SimHost:
     def dial(
         self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
     ) -> None:
-        self._network.dial(self, address, opened, failed)
+        self._node.fabric.network.dial(self, address, opened, failed)
 
     def accepted(self, channel: Channel) -> Connection:
         return self.exchange.links.accepted(channel)
@@ -186,8 +168,8 @@ class SimHost:
         return ClientSession(self.relay, "mqtt")
 
     def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        broker, engine = self._broker, self._engine
-        here = StreamEnd(engine, self._streams, broker.arrival_s, "broker")
+        broker, engine, streams = self._node.broker, self._engine, self._node.fabric.streams
+        here = StreamEnd(engine, streams, broker.arrival_s, "broker")
 
         def opened(end: StreamEnd) -> None:
             if self.alive:
@@ -198,7 +180,7 @@ class SimHost:
 
         open_stream(
             engine,
-            (here, StreamEnd(engine, self._streams, broker.answer_s, self.name)),
+            (here, StreamEnd(engine, streams, broker.answer_s, self.name)),
             BROKER_CONNECT_S,
             accept=broker.accept,
             opened=opened,

@@ -80,18 +80,7 @@ class SimNode:
             return
         fabric = self.fabric
         self._lives += 1
-        host = SimHost(
-            self.name,
-            self.node_id,
-            self._lives,
-            engine=fabric.engine,
-            network=fabric.network,
-            broker=self.broker,
-            streams=fabric.streams,
-            trace=fabric.trace,
-            disk=self.disk if self.state_dir else None,
-            clock_ahead_ms=lambda: self.clock_ahead_ms,
-        )
+        host = SimHost(self, self._lives)
         settings = ExchangeSettings(
             self.node_id, fabric.algorithm_name, fabric.options, fabric.link_settings
         )

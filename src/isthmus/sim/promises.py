@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from isthmus.exchange.retained.service import JOURNAL_S
-from isthmus.graph import search
+from isthmus.graph import path_to, search
 from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
@@ -210,21 +210,9 @@ class Promises:
         touched = self.renamed | self.duplicated
         return bool(touched) and not touched.isdisjoint(self._way(message.node, client.node.name))
 
-    def _way(self, one: str, other: str) -> list[str]:
+    def _way(self, one: str, other: str) -> tuple[str, ...]:
         """The nodes from `one` to `other` in the tree that the schedule began with."""
-        around: dict[str, list[str]] = {}
-        for a, b in self.schedule.links:
-            around.setdefault(a, []).append(b)
-            around.setdefault(b, []).append(a)
-        ways = {one: [one]}
-        todo = [one]
-        while todo:
-            here = todo.pop()
-            for there in around.get(here, ()):
-                if there not in ways:
-                    ways[there] = [*ways[here], there]
-                    todo.append(there)
-        return ways[other]
+        return path_to(search(self.schedule.links, one), other)
 
     def check_counted(self) -> None:
         """What was lost because a neighbor was given up is counted as given up."""

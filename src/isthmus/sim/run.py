@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish, Will
@@ -139,13 +139,7 @@ class _Run:
     def _set_up(self) -> None:
         fabric = self.fabric
         for spec in self.schedule.nodes:
-            fabric.node(
-                spec.name,
-                state_dir=spec.state_dir,
-                persistent_broker=spec.persistent_broker,
-                broker_level=spec.broker_level,
-                clock_ahead_ms=spec.clock_ahead_ms,
-            )
+            fabric.node(**asdict(spec))
         for a, b in self.schedule.links:
             fabric.link(fabric.nodes[a], fabric.nodes[b])
         for each in self.schedule.clients:
@@ -198,24 +192,15 @@ class _Run:
                 self.promises.barge(
                     client, Publish(topic, payload.encode(), qos=int(qos), retain=retain == "1")
                 )
-            case "takeover", (client,):
-                self.clients[client].take_over()
             case "subscribe", (client, topic_filter, qos):
                 self.clients[client].subscribe(topic_filter, qos=int(qos))
             case "unsubscribe", (client, topic_filter):
                 self.clients[client].unsubscribe(topic_filter)
-            case "connect", (client,):
-                self.clients[client].connect()
-            case "disconnect", (client,):
-                self.clients[client].disconnect()
-            case "vanish", (client,):
-                self.clients[client].vanish()
-            case "link", (a, b):
-                fabric.link(fabric.nodes[a], fabric.nodes[b])
-            case "unlink", (a, b):
-                fabric.unlink(fabric.nodes[a], fabric.nodes[b])
-            case "break", (a, b):
-                fabric.break_connections(fabric.nodes[a], fabric.nodes[b])
+            case "connect" | "disconnect" | "vanish" | "takeover" as kind, (client,):
+                getattr(self.clients[client], kind)()
+            case "link" | "unlink" | "break" as kind, (a, b):
+                does = fabric.break_connections if kind == "break" else getattr(fabric, kind)
+                does(fabric.nodes[a], fabric.nodes[b])
             case "partition", side:
                 self.promises.cut()
                 one = [node for name, node in fabric.nodes.items() if name in side]
@@ -238,13 +223,13 @@ class _Run:
         match kind:
             case "crash":
                 self.fabric.crash(node, silent=rest == ["silent"], torn=rest == ["torn"])
-            case "flip" if not node.running:
+            case "flip" | "rename" if node.running:
+                pass  # it was back earlier than this schedule thought
+            case "flip":
                 node.flip()
-            case "rename" if not node.running:
+            case "rename":
                 self.promises.renamed.add(node.name)
                 node.rename(rest[0])
-            case "flip" | "rename":
-                pass  # it was back earlier than this schedule thought
             case "clock":
                 node.clock_ahead_ms = int(rest[0])
                 self.promises.clocks_ms.append(int(rest[0]))

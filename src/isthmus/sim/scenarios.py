@@ -32,6 +32,16 @@ class Stage:
     """No link stands by, so the way of a message does not change while it is on it."""
     sent: int = 0
 
+    def subscribe(self, topic_filter: str) -> None:
+        """All subscribers do, and all of the fabric knows it."""
+        for subscriber in self.subscribers:
+            subscriber.subscribe(topic_filter)
+        self.fabric.settle()
+
+    def rest(self) -> None:
+        self.fabric.settle()
+        check_at_rest(self.fabric)
+
     def expect(
         self,
         topic: str,
@@ -94,17 +104,13 @@ def _delivery(stage: Stage) -> None:
         stage.expect("a/b", (first, last), qos=qos)
         stage.expect("a/b/c", (last,), qos=qos)
         stage.expect("b", (), qos=qos)
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("all")
-    stage.fabric.settle()
+    stage.subscribe("all")
     stage.expect("all", stage.subscribers)
 
 
 def _order(stage: Stage) -> None:
     """One publisher's messages on one topic stay in order."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("o")
-    stage.fabric.settle()
+    stage.subscribe("o")
     for number in range(30):
         stage.publishers[0].publish("o", b"%d" % number, qos=1)
         if number % 7 == 0:
@@ -151,9 +157,7 @@ def _nothing_left(stage: Stage) -> None:
 
 def _broken_connection(stage: Stage) -> None:
     """Connections break under QoS 1 and 2: nothing is lost, nothing is doubled."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("q/#")
-    stage.fabric.settle()
+    stage.subscribe("q/#")
     payloads = []
     for number in range(12):
         qos = 1 + number % 2
@@ -164,17 +168,14 @@ def _broken_connection(stage: Stage) -> None:
             for a in stage.nodes:
                 for b in stage.nodes[stage.nodes.index(a) + 1 :]:
                     stage.fabric.break_connections(a, b)
-    stage.fabric.settle()
-    check_at_rest(stage.fabric)
+    stage.rest()
     stage.survived(payloads)
     stage.expect("q/2", stage.subscribers, qos=0)
 
 
 def _partition(stage: Stage) -> None:
     """A partition that nobody is told of; what is published meanwhile at QoS 1 arrives later."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("p")
-    stage.fabric.settle()
+    stage.subscribe("p")
     half = len(stage.nodes) // 2
     stage.fabric.partition(stage.nodes[:half], stage.nodes[half:])
     stage.publishers[0].publish("p", b"early", qos=1)
@@ -182,60 +183,48 @@ def _partition(stage: Stage) -> None:
     stage.publishers[-1].publish("p", b"late", qos=1)
     stage.fabric.run(0.5)
     stage.fabric.heal()
-    stage.fabric.settle()
-    check_at_rest(stage.fabric)
+    stage.rest()
     stage.survived((b"early", b"late"))
     stage.expect("p", stage.subscribers, qos=0)
 
 
 def _crash(stage: Stage) -> None:
     """Each node in turn is killed, or vanishes, and comes back."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("c/+")
-    stage.fabric.settle()
+    stage.subscribe("c/+")
     for index, node in enumerate(stage.nodes):
         stage.fabric.crash(node, silent=bool(index % 2))
         stage.fabric.run(1.0 + 4.0 * (index % 3))
         stage.fabric.restart(node)
-        stage.fabric.settle()
-        check_at_rest(stage.fabric)
+        stage.rest()
         stage.expect("c/1", stage.subscribers, qos=index % 3)
 
 
 def _stop(stage: Stage) -> None:
     """Each node in turn stops in order and comes back; the rest goes on without it."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("s")
-    stage.fabric.settle()
-    for node in stage.nodes:
-        stage.fabric.stop(node)
-        stage.fabric.run(3.0)
-        stage.fabric.restart(node)
-        stage.fabric.settle()
-        check_at_rest(stage.fabric)
-        stage.expect("s", stage.subscribers)
+    _in_turn(stage, stage.fabric.stop, 3.0, stage.fabric.restart)
 
 
 def _broker_crash(stage: Stage) -> None:
     """Each broker in turn dies and comes back; QoS 1 sent meanwhile waits for it."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("b")
-    stage.fabric.settle()
+    _in_turn(stage, stage.fabric.crash_broker, 2.0, stage.fabric.restart_broker)
+
+
+def _in_turn(
+    stage: Stage, ends: Callable[[SimNode], None], away_s: float, begins: Callable[[SimNode], None]
+) -> None:
+    stage.subscribe("s")
     for node in stage.nodes:
-        stage.fabric.crash_broker(node)
-        stage.fabric.run(2.0)
-        stage.fabric.restart_broker(node)
-        stage.fabric.settle()
-        check_at_rest(stage.fabric)
-        stage.expect("b", stage.subscribers)
+        ends(node)
+        stage.fabric.run(away_s)
+        begins(node)
+        stage.rest()
+        stage.expect("s", stage.subscribers)
 
 
 def _neighbors(stage: Stage) -> None:
     """Links are removed and added at the same time as interest changes."""
     fabric = stage.fabric
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("n")
-    fabric.settle()
+    stage.subscribe("n")
     by_name = {node.name: node for node in stage.nodes}
     links = sorted(fabric.wanted_links())
     for a, b in links:
@@ -258,25 +247,20 @@ def _retained(stage: Stage) -> None:
     stage.fabric.settle()
     stage.publishers[-1].publish("r", b"new", qos=1, retain=True)
     stage.fabric.settle()
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("r")
-    stage.fabric.settle()
+    stage.subscribe("r")
     for subscriber in stage.subscribers:
         got = [(each.payload, each.retain) for each in subscriber.received]
         if got != [(b"new", True)]:
             raise AssertionError(f"{subscriber.client_id} got {got}, not the retained message")
     stage.publishers[0].publish("r", b"", qos=1, retain=True)
-    stage.fabric.settle()
-    check_at_rest(stage.fabric)
+    stage.rest()
     if any(node.broker.retained for node in stage.nodes):
         raise AssertionError("a retained message that was deleted is still there")
 
 
 def _wills(stage: Stage) -> None:
     """A client that vanishes has a will; one that says goodbye has none."""
-    for subscriber in stage.subscribers:
-        subscriber.subscribe("w/#")
-    stage.fabric.settle()
+    stage.subscribe("w/#")
     for index, node in enumerate(stage.nodes):
         will = Will(f"w/{index}", f"will of {index}".encode(), qos=1)
         client = node.client(f"mortal-{index}", will=will)

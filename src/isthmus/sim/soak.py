@@ -14,14 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 
 from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate
 from isthmus.sim.provenance import provenance
-from isthmus.sim.run import ScheduleFailed, run_schedule
+from isthmus.sim.run import ScheduleFailed, ScheduleOutcome, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
 
 __all__ = ["SOAKED", "Soaked", "main", "profile_of", "soak"]
@@ -53,15 +53,9 @@ class Soaked:
             f"{len(self.failures)} failures"
         )
 
-    def add(self, other: Soaked) -> None:
-        self.schedules += other.schedules
-        self.events += other.events
-        self.messages += other.messages
-        self.deliveries += other.deliveries
-        self.simulated_s += other.simulated_s
-        self.profiles += other.profiles
-        self.faults += other.faults
-        self.failures += other.failures
+    def add(self, other: Soaked | ScheduleOutcome) -> None:
+        for name in (each.name for each in fields(other)):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def record(self) -> dict[str, object]:
         return {
@@ -102,11 +96,7 @@ def soak(
             if len(soaked.failures) >= max_failures:
                 break
         else:
-            soaked.events += outcome.events
-            soaked.messages += outcome.messages
-            soaked.deliveries += outcome.deliveries
-            soaked.simulated_s += outcome.simulated_s
-            soaked.faults += outcome.faults
+            soaked.add(outcome)
     return soaked
 
 

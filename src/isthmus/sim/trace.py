@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine
 
 __all__ = ["Trace"]
@@ -43,6 +44,11 @@ class Trace:
             return
         rest = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
         self.lines.append(f"{self._engine.now_s:10.4f} {who}: {what}{rest}")
+
+    def publish(self, who: str, what: str, packet: Publish) -> None:
+        if self.on:
+            names = ("topic", "payload", "qos", "retain")
+            self.note(who, what, **{name: getattr(packet, name) for name in names})
 
     def text(self) -> str:
         return "\n".join(self.lines)
