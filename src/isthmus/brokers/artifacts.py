@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from isthmus.errors import BrokerFailed, BrokerMissing
 from isthmus.processes.children import find_executable
@@ -62,8 +63,10 @@ def install_command(broker: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Artifact(ABC):
-    """Something to fetch; `needs` maps the programs that fetch and run it to Debian packages."""
+    """Something to fetch; its `needs` map the programs that run and fetch it to Debian packages."""
 
+    run_needs: ClassVar[Mapping[str, str]]
+    fetch_needs: ClassVar[Mapping[str, str]]
     broker: str
     version: str
 
@@ -71,16 +74,6 @@ class Artifact(ABC):
     def folder(self) -> Path:
         """Its place in the cache."""
         return cache_folder() / f"{self.broker}-{self.version}"
-
-    @property
-    @abstractmethod
-    def run_needs(self) -> dict[str, str]:
-        """Program -> Debian package, to run it."""
-
-    @property
-    @abstractmethod
-    def fetch_needs(self) -> dict[str, str]:
-        """Program -> Debian package, to fetch it."""
 
     @abstractmethod
     def fill(self, folder: Path) -> None:
@@ -101,7 +94,7 @@ class Artifact(ABC):
         if self.folder.is_dir():
             report(f"{title}: already in {self.folder}")
             return
-        if (lacking := self._lacking(self.run_needs | self.fetch_needs)) is not None:
+        if (lacking := self._lacking({**self.run_needs, **self.fetch_needs})) is not None:
             raise lacking
         report(f"{title}: fetching with {next(iter(self.fetch_needs))}")
         began = time.monotonic()
@@ -144,7 +137,7 @@ class Artifact(ABC):
                 problem = f"{Path(argv[0]).name} ended with status {status}"
                 raise BrokerFailed(self.broker, problem, "\n".join(tail))
 
-    def _lacking(self, needs: dict[str, str]) -> BrokerMissing | None:
+    def _lacking(self, needs: Mapping[str, str]) -> BrokerMissing | None:
         for program in needs:
             if find_executable(program) is None:
                 packages = " ".join(dict.fromkeys(needs.values()))
@@ -157,15 +150,9 @@ class Artifact(ABC):
 class NpmPackage(Artifact):
     """A package of npm's, with its dependencies, in `node_modules`."""
 
+    run_needs: ClassVar = {"node": "nodejs"}
+    fetch_needs: ClassVar = {"npm": "npm"}
     package: str
-
-    @property
-    def run_needs(self) -> dict[str, str]:
-        return {"node": "nodejs"}
-
-    @property
-    def fetch_needs(self) -> dict[str, str]:
-        return {"npm": "npm"}
 
     def fill(self, folder: Path) -> None:
         npm = find_executable("npm") or "npm"
@@ -180,16 +167,10 @@ class NpmPackage(Artifact):
 class MavenJars(Artifact):
     """A Maven artifact and everything it needs at run time, as jars in one folder."""
 
+    run_needs: ClassVar = {"java": "default-jre-headless"}
+    fetch_needs: ClassVar = {"mvn": "maven"}
     group: str
     artifact: str
-
-    @property
-    def run_needs(self) -> dict[str, str]:
-        return {"java": "default-jre-headless"}
-
-    @property
-    def fetch_needs(self) -> dict[str, str]:
-        return {"mvn": "maven"}
 
     @property
     def class_path(self) -> str:

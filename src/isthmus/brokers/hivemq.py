@@ -11,6 +11,7 @@ import shutil
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from isthmus.brokers.artifacts import MavenJars
 from isthmus.brokers.base import Broker
@@ -80,9 +81,7 @@ _JAVA_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class _HiveMQJars(MavenJars):
-    @property
-    def fetch_needs(self) -> dict[str, str]:
-        return {"mvn": "maven", "javac": "default-jdk-headless"}
+    fetch_needs: ClassVar = {"mvn": "maven", "javac": "default-jdk-headless"}
 
     @property
     def extension_folder(self) -> Path:

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -142,7 +142,8 @@ class Fabric:
 
     def stop(self) -> None:
         """Stop nodes, then brokers.  Signals wait meanwhile: a second Ctrl-C must not leave any."""
-        with _signals_held():
+        in_main = threading.current_thread() is threading.main_thread()
+        with _handled_by(_ignore) if in_main else nullcontext():
             for node in self.nodes:
                 if node.process.poll() is None:
                     node.process.terminate()  # all at once: each takes its time to drain
@@ -338,28 +339,24 @@ def interruptible() -> Iterator[None]:
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    previous = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
-    try:
+    with _handled_by(interrupt):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    # Not a signal mask: client threads of the same process would still take the signal, and
-    # Python would raise it in the main thread.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, _ignore) for number in _STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _ignore(_signal: int, _frame: FrameType | None) -> None:
-    """A handler rather than SIG_IGN, which the processes that a stop runs would inherit."""
+    """A handler rather than SIG_IGN, which the processes that a stop runs would inherit.
+
+    Nor a signal mask: client threads of the same process would still take the signal, and Python
+    would raise it in the main thread.
+    """
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within, `handler` is what the signals that end a process come to."""
+    previous = {number: signal.signal(number, handler) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)

@@ -12,8 +12,6 @@ nothing more is read, and the end of the connection is told after it.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -24,6 +22,7 @@ from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.session import Session, SessionStatus, Wire, remote_name
 from isthmus.exchange.turns import Turns
 from isthmus.node.sockets import as_protocol, probe_when_idle
+from isthmus.node.tls_door import TlsDoor
 
 if TYPE_CHECKING:
     from isthmus.exchange.link.links import Links
@@ -135,49 +134,31 @@ class LinkChannel(Session):
         return self.wire.get_write_buffer_size()
 
 
-class LinkTlsDoor(asyncio.Protocol):
-    """A connection to the link port whose TLS handshake is under way.
-
-    The event loop tells a protocol of a TLS connection only when its handshake is over.  So this
-    one takes the plain connection, and has the handshake done on a duplicate of its socket.
-    """
+class LinkTlsDoor(TlsDoor):
+    """A connection to the link port whose TLS handshake is under way."""
 
     def __init__(self, links: Links, turns: Turns, context: ssl.SSLContext) -> None:
+        super().__init__(context, links.settings.greeting_s)
         self._links = links
         self._turns = turns
-        self._context = context
-        self._shaking: asyncio.Task[None] | None = None
         self.opened_s = links.host.now()
         self.host = ""
         self.spoke = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = transport.get_extra_info("socket")
         self.host = remote_name(transport.get_extra_info("peername")).rpartition(":")[0]
-        duplicate = socket.socket(fileno=os.dup(plain.fileno()))
+        accepted = self._links.accepted
+        self.begin(transport, lambda: as_protocol(LinkChannel(self._links, self._turns, accepted)))
         transport.abort()  # type: ignore[attr-defined]  # before it reads anything
-        self._shaking = asyncio.get_running_loop().create_task(self._shake_hands(duplicate))
         self._links.knocked(self)
 
-    async def _shake_hands(self, duplicate: socket.socket) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: as_protocol(LinkChannel(self._links, self._turns, self._links.accepted)),
-                duplicate,
-                ssl=self._context,
-                ssl_handshake_timeout=self._links.settings.greeting_s,
-            )
-        except OSError:  # of which ssl.SSLError and the timeout are
-            self._links.refusals["tls"] += 1
-            duplicate.close()
-        except asyncio.CancelledError:
-            duplicate.close()
-        finally:
-            self._links.room.leave(self)
+    def failed(self) -> None:
+        self._links.refusals["tls"] += 1
 
-    def abort(self) -> None:
-        if self._shaking is not None:
-            self._shaking.cancel()
+    def left(self) -> None:
+        self._links.room.leave(self)
+
+    abort = TlsDoor.cut_off
 
 
 async def dial(

@@ -29,7 +29,7 @@ from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import WAITING_ROOM, Relay
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.exchange.link.links import Links, LinkSettings
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.turns import Turns
 from isthmus.logs import configure, get_logger
 from isthmus.node.admin import AdminServer
@@ -150,44 +150,34 @@ class Node:
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
         listen = self.config.listen
-        plain = partial(ClientSession, self.relay)
         context = client_context(self.config.tls) if listen.mqtts or listen.wss else None
-        for name, address in (("mqtt", listen.mqtt), ("mqtts", listen.mqtts)):
-            if address is not None:
-                factory = partial(_client, self.relay, name)
-                await self._serve_clients(name, address, factory, context)
-        if listen.ws is not None or listen.wss is not None:
-            from isthmus.node.websocket import WebSocketServerSide
-
-            for name, address in (("ws", listen.ws), ("wss", listen.wss)):
-                if address is not None:
-                    session = partial(plain, name)
-                    carrier = partial(WebSocketServerSide, self.relay, session)
-                    await self._serve_clients(name, address, carrier, context)
+        for name in ("mqtt", "mqtts", "ws", "wss"):
+            if (address := getattr(listen, name)) is not None:
+                factory = self._client_factory(name)
+                if context is not None and name in ("mqtts", "wss"):
+                    factory = partial(ClientTlsDoor, self.relay, context, factory)
+                await self._serve(name, address, factory)
         if listen.link is not None:
             links = self.exchange.links
-            accept: Callable[[], asyncio.Protocol]
+            turns = self.relay.turns
             if link_tls is None:
-                accept = partial(_link, links, self.relay.turns)
+                channel = partial(LinkChannel, links, turns, links.accepted)
+                await self._serve("link", listen.link, lambda: as_protocol(channel()))
             else:
-                accept = partial(LinkTlsDoor, links, self.relay.turns, link_tls)
-            await self._serve("link", listen.link, accept)
+                door = partial(LinkTlsDoor, links, turns, link_tls)
+                await self._serve("link", listen.link, door)
         if listen.admin is not None:
             self._admin = AdminServer(self, listen.admin, hosts=listen.admin_hosts)
             await self._admin.start()
             self.addresses["admin"] = self._admin.bound
 
-    async def _serve_clients(
-        self,
-        name: str,
-        address: Address,
-        factory: Callable[[], asyncio.Protocol],
-        context: ssl.SSLContext | None,
-    ) -> None:
-        if name in ("mqtts", "wss"):
-            assert context is not None
-            factory = partial(ClientTlsDoor, self.relay, context, factory)
-        await self._serve(name, address, factory)
+    def _client_factory(self, name: str) -> Callable[[], asyncio.Protocol]:
+        session = partial(ClientSession, self.relay, name)
+        if name in ("mqtt", "mqtts"):
+            return lambda: as_protocol(session())
+        from isthmus.node.websocket import WebSocketServerSide
+
+        return partial(WebSocketServerSide, self.relay, session)
 
     async def _serve(
         self, name: str, address: Address, factory: Callable[[], asyncio.Protocol]
@@ -349,14 +339,6 @@ class Node:
             "counters": self.counters.totals(),
             "refusals": dict(self.counters.refusals),
         }
-
-
-def _client(relay: Relay, name: str) -> asyncio.Protocol:
-    return as_protocol(ClientSession(relay, name))
-
-
-def _link(links: Links, turns: Turns) -> asyncio.Protocol:
-    return as_protocol(LinkChannel(links, turns, links.accepted))
 
 
 def _describe(client: ClientSession) -> dict[str, Any]:

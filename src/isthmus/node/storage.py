@@ -30,8 +30,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from isthmus.errors import StateError
 from isthmus.exchange import kept_records
@@ -50,17 +52,17 @@ _FORMER_NAMES: Final = {"algorithm": "client-sessions"}
 log = get_logger(__name__)
 
 
-class _Operation(Protocol):
-    """Something for the thread to do; raises `OSError` if the disk does not let it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Operation:
+    """Something for the thread to do; `run` raises `OSError` if the disk does not let it."""
 
     name: str
     size: int
-
-    def run(self) -> None: ...
-
-    def give_up(self) -> None:
-        """It is not going to be run."""
-        ...
+    run: Callable[[], None]
+    given_up: Callable[[], None] = lambda: None
+    """Called if it is not going to be run."""
+    is_save: bool = False
+    """Of which there is only one of each name, tried until it works."""
 
 
 class Storage:
@@ -246,13 +248,13 @@ class Storage:
             queued = name in self._saves
             self._saves[name] = state
             if not queued:
-                self._queue(_Save(self, name))
+                self._queue(_Operation(name, 0, partial(self._write_save, name), is_save=True))
 
     def append(self, name: str, more: bytes) -> None:
         """Add to what is kept under `name`; a crash may leave only a part of it."""
         with self._wake:
             if name not in self._broken:
-                self._queue(_Append(self, name, more))
+                self._queue(_Operation(name, len(more), partial(self._write_more, name, more)))
 
     def rewrite(self, name: str) -> Rewrite:
         """Write anew what is kept under `name`, piece by piece."""
@@ -264,7 +266,7 @@ class Storage:
 
     def _queue(self, operation: _Operation) -> None:
         if self._waiting_bytes + operation.size > MAX_WAITING_BYTES and operation.size:
-            operation.give_up()
+            operation.given_up()
             self._lose(operation.name, "the disk is too slow")
             return
         self._waiting_bytes += operation.size
@@ -285,10 +287,10 @@ class Storage:
     def _discard(self, name: str) -> None:
         """Nothing of what waits for `name` is to be written, except for a save."""
         for operation in [each for each in self._operations if each.name == name]:
-            if not isinstance(operation, _Save):
+            if not operation.is_save:
                 self._operations.remove(operation)
                 self._waiting_bytes -= operation.size
-                operation.give_up()
+                operation.given_up()
 
     # ---- the thread ----------------------------------------------------------------------
 
@@ -321,9 +323,11 @@ class Storage:
     def _failed(self, operation: _Operation | None, error: OSError | StateError) -> None:
         """Note it, and keep what can be tried again."""
         self._fault(error)
-        if isinstance(operation, _Save):
+        if operation is None:
+            return
+        if operation.is_save:
             self._operations.appendleft(operation)
-        elif operation is not None:
+        else:
             self._waiting_bytes -= operation.size
             self._lose(operation.name, self._problem)
 
@@ -340,15 +344,27 @@ class Storage:
             self._lost_told(name)
         return over
 
-    def take_save(self, name: str) -> bytes | None:
-        """The last state that is to be saved under `name`."""
+    def _write_save(self, name: str) -> None:
+        """The last state of a name, in place of the one before."""
         with self._wake:
-            return self._saves.pop(name, None)
+            state = self._saves.pop(name, None)
+        if state is None:
+            return
+        path = self._path(name)
+        fresh = path.with_suffix(".new")
+        try:
+            _write_whole(fresh, state)
+            _put_in_place(fresh, path)
+        except OSError:
+            with self._wake:
+                self._saves.setdefault(name, state)  # a later one counts, if there is one by now
+            raise
 
-    def give_back(self, name: str, state: bytes) -> None:
-        """It could not be written; if there is a later one by now, that counts."""
-        with self._wake:
-            self._saves.setdefault(name, state)
+    def _write_more(self, name: str, more: bytes) -> None:
+        with self._path(name).open("ab") as file:
+            file.write(more)
+            file.flush()
+            os.fsync(file.fileno())
 
     def rewritten(self, name: str) -> None:
         with self._wake:
@@ -383,100 +399,50 @@ class Storage:
             self._told_problem, self._told_s = problem, now_s
 
 
-class _Save:
-    """The last state of a name, in place of the one before."""
-
-    size = 0  # there is only one of each name
-
-    def __init__(self, storage: Storage, name: str) -> None:
-        self.name = name
-        self._storage = storage
-
-    def give_up(self) -> None:
-        raise AssertionError("a save is tried until it works")
-
-    def run(self) -> None:
-        state = self._storage.take_save(self.name)
-        if state is None:
-            return
-        path = self._storage.folder / f"{self.name}.state"
-        fresh = path.with_suffix(".new")
-        try:
-            _write_whole(fresh, state)
-            _put_in_place(fresh, path)
-        except OSError:
-            self._storage.give_back(self.name, state)
-            raise
-
-
-class _Append:
-    def __init__(self, storage: Storage, name: str, more: bytes) -> None:
-        self.name = name
-        self.size = len(more)
-        self._storage = storage
-        self._more = more
-
-    def give_up(self) -> None:
-        pass
-
-    def run(self) -> None:
-        with (self._storage.folder / f"{self.name}.state").open("ab") as file:
-            file.write(self._more)
-            file.flush()
-            os.fsync(file.fileno())
-
-
 class Rewrite:
     """`isthmus.exchange.host.StateRewrite`; after a fault all further pieces are in vain."""
 
     def __init__(self, storage: Storage, name: str) -> None:
-        self.name = name
-        self.in_vain = False
-        self.storage = storage
-        self.path = storage.folder / f"{name}.new"
-        self.begun = False
+        self._name = name
+        self._in_vain = False
+        self._storage = storage
+        self._path = storage.folder / f"{name}.new"
+        self._begun = False
 
     @property
     def waiting_bytes(self) -> int:
-        return self.storage.waiting_bytes
+        return self._storage.waiting_bytes
 
     def write(self, piece: bytes) -> None:
-        self.storage.queue(_Piece(self, piece))
+        self._queue(len(piece), partial(self._write, piece))
 
     def commit(self) -> None:
-        self.storage.queue(_Piece(self, None))
+        self._queue(0, partial(self._write, None))
 
+    def _queue(self, size: int, run: Callable[[], None]) -> None:
+        self._storage.queue(_Operation(self._name, size, run, self._give_up))
 
-class _Piece:
-    """A piece of a rewrite; None is its end, which puts it in place."""
+    def _give_up(self) -> None:
+        self._in_vain = True
 
-    def __init__(self, rewrite: Rewrite, piece: bytes | None) -> None:
-        self.name = rewrite.name
-        self.size = len(piece or b"")
-        self._rewrite = rewrite
-        self._piece = piece
-
-    def give_up(self) -> None:
-        self._rewrite.in_vain = True
-
-    def run(self) -> None:
-        rewrite = self._rewrite
-        if rewrite.in_vain:
+    def _write(self, piece: bytes | None) -> None:
+        """A piece; None is the end, which puts all of it in place."""
+        if self._in_vain:
             return
         try:
-            with rewrite.path.open("ab" if rewrite.begun or self._piece is None else "wb") as file:
-                rewrite.begun = True
-                if self._piece is not None:
-                    file.write(self._piece)
+            with self._path.open("ab" if self._begun or piece is None else "wb") as file:
+                self._begun = True
+                if piece is not None:
+                    file.write(piece)
                     return
                 os.fsync(file.fileno())
-            _put_in_place(rewrite.path, rewrite.path.with_suffix(".state"))
+            _put_in_place(self._path, self._path.with_suffix(".state"))
         except OSError:
-            rewrite.in_vain = True
-            if self._piece is not None:
-                _remove(rewrite.path)
+            self._in_vain = True
+            if piece is not None:
+                _remove(self._path)
             raise
-        rewrite.storage.rewritten(self.name)
+        self._storage.rewritten(self._name)
 
 
 def _write_whole(path: Path, data: bytes) -> None:

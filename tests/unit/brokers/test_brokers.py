@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -159,15 +159,9 @@ def test_install_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> 
 class Parcel(Artifact):
     """An artifact that needs no network: a file, then the given program."""
 
+    run_needs: ClassVar = {}
+    fetch_needs: ClassVar = {sys.executable: "python3"}
     program: str = ""
-
-    @property
-    def run_needs(self) -> dict[str, str]:
-        return {}
-
-    @property
-    def fetch_needs(self) -> dict[str, str]:
-        return {sys.executable: "python3"}
 
     def fill(self, folder: Path) -> None:
         (folder / "half").touch()
