@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from isthmus.brokers import broker_class, names
 from isthmus.brokers.artifacts import Artifact
@@ -19,11 +18,6 @@ from isthmus.errors import BrokerError
 __all__ = ["main"]
 
 _VERSIONS = {4: "3.1.1", 5: "5"}
-
-
-def _artifact(name: str) -> Artifact | None:
-    found = getattr(import_module(broker_class(name).__module__), "ARTIFACT", None)
-    return found if isinstance(found, Artifact) else None
 
 
 def _rows() -> list[tuple[str, str, str]]:
@@ -50,11 +44,11 @@ def _list() -> int:
 def _install(wanted: Sequence[str]) -> int:
     status = 0
     for name in wanted or names():
-        artifact = _artifact(name)
+        broker = broker_class(name)
         try:
-            if artifact is not None:
-                artifact.install(lambda line: print(line, file=sys.stderr))
-            elif wanted and (missing := broker_class(name).missing()) is not None:
+            if isinstance(broker.needs, Artifact):
+                broker.needs.install(lambda line: print(line, file=sys.stderr))
+            elif wanted and (missing := broker.missing()) is not None:
                 raise missing
         except BrokerError as error:
             print(error, file=sys.stderr)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.brokers.base import Broker
-from isthmus.brokers.debian import missing_from_debian
-from isthmus.errors import BrokerMissing
+from isthmus.brokers.debian import DebianPackages
 from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ActiveMQ"]
@@ -52,17 +51,9 @@ class ActiveMQ(Broker):
     """MQTT 3.1.1."""
 
     name = "activemq"
+    needs = DebianPackages(name, "activemq libmqtt-client-java", ["java"], [_JAR, *_EXTRA_JARS])
     protocol_levels = (4,)
     start_timeout_s = 90.0
-
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return missing_from_debian(
-            cls.name,
-            "activemq libmqtt-client-java",
-            programs=["java"],
-            files=[_JAR, *_EXTRA_JARS],
-        )
 
     def configure(self, folder: Path) -> Launch:
         configuration = folder / "activemq.xml"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from isthmus.brokers.artifacts import NpmPackage
 from isthmus.brokers.base import Broker
-from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ARTIFACT", "Aedes"]
@@ -29,11 +28,8 @@ class Aedes(Broker):
     """MQTT 3.1.1; keeps nothing on disk: after a crash it comes back empty."""
 
     name = "aedes"
+    needs = ARTIFACT
     protocol_levels = (4,)
-
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         program = folder / "main.mjs"

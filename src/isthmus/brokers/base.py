@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from isthmus.brokers.artifacts import Artifact
+from isthmus.brokers.debian import DebianPackages
 from isthmus.brokers.probe import connect_answer
 from isthmus.errors import BrokerFailed, BrokerMissing
 from isthmus.processes.children import Launch, end, launch, log_tail
@@ -42,6 +44,7 @@ class Broker(ABC):
     """A broker of one make, run as a child of this process."""
 
     name: ClassVar[str]
+    needs: ClassVar[Artifact | DebianPackages | None] = None
     protocol_levels: ClassVar[tuple[int, ...]] = (4,)  # 4 is MQTT 3.1.1, 5 is MQTT 5
     start_timeout_s: ClassVar[float] = 60.0
     stop_timeout_s: ClassVar[float] = 10.0
@@ -64,9 +67,9 @@ class Broker(ABC):
     # What each make says about itself.
 
     @classmethod
-    @abstractmethod
     def missing(cls) -> BrokerMissing | None:
         """None if it can be started here; otherwise what is missing and how to get it."""
+        return cls.needs.missing() if cls.needs is not None else None
 
     @abstractmethod
     def configure(self, folder: Path) -> Launch:

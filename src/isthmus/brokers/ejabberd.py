@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.brokers.base import Broker
-from isthmus.brokers.debian import missing_from_debian
+from isthmus.brokers.debian import DebianPackages
 from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
@@ -51,8 +51,8 @@ class Ejabberd(Broker):
 
     @classmethod
     def missing(cls) -> BrokerMissing | None:
-        library = _library_folder() or "/usr/lib/*/ejabberd-*/ebin"
-        return missing_from_debian(cls.name, "ejabberd", programs=["erl"], files=[library])
+        library = _library_folder() or Path("/usr/lib/*/ejabberd-*/ebin")
+        return DebianPackages(cls.name, "ejabberd", ["erl"], [library]).missing()
 
     def configure(self, folder: Path) -> Launch:
         configuration = folder / "ejabberd.yml"

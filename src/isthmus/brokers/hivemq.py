@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from isthmus.brokers.artifacts import MavenJars
 from isthmus.brokers.base import Broker
-from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ARTIFACT", "HiveMQ"]
@@ -120,13 +119,10 @@ class HiveMQ(Broker):
     """MQTT 3.1.1 and 5; sessions and retained messages in its folder."""
 
     name = "hivemq"
+    needs = ARTIFACT
     protocol_levels = (4, 5)
     start_timeout_s = 90.0
     stop_timeout_s = 1.0  # its own shutdown takes 4 s; its data are removed anyway
-
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         for name in ("conf", "data", "log", "extensions", "tmp"):

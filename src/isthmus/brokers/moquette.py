@@ -9,7 +9,6 @@ from pathlib import Path
 
 from isthmus.brokers.artifacts import MavenJars
 from isthmus.brokers.base import Broker
-from isthmus.errors import BrokerMissing
 from isthmus.processes.children import Launch, find_executable
 
 __all__ = ["ARTIFACT", "Moquette"]
@@ -41,12 +40,9 @@ class Moquette(Broker):
     """MQTT 3.1.1; sessions and retained messages in its folder."""
 
     name = "moquette"
+    needs = ARTIFACT
     protocol_levels = (4,)
     stop_timeout_s = 1.0  # its own shutdown takes 2 s; its data are removed anyway
-
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return ARTIFACT.missing()
 
     def configure(self, folder: Path) -> Launch:
         (folder / "config").mkdir(exist_ok=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.brokers.base import Broker
-from isthmus.brokers.debian import missing_from_debian
-from isthmus.errors import BrokerMissing
+from isthmus.brokers.debian import DebianPackages
 from isthmus.processes.children import Launch, find_executable
 from isthmus.processes.ports import free_port
 
@@ -48,6 +47,7 @@ class Mosquitto(Broker):
     """
 
     name = "mosquitto"
+    needs = DebianPackages(name, "mosquitto", ["mosquitto"])
     protocol_levels = (4, 5)
     start_timeout_s = 10.0
 
@@ -68,10 +68,6 @@ class Mosquitto(Broker):
         self.persistence = persistence
         self.tls = tls
         self.tls_port = 0  # chosen by the first start, when there is a TLS listener
-
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return missing_from_debian(cls.name, "mosquitto", programs=["mosquitto"])
 
     def choose_ports(self) -> None:
         super().choose_ports()

@@ -14,16 +14,6 @@ _DISCONNECT = b"\xe0\x00"
 _CONNACK = 0x20
 
 
-def _read_exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        chunk = connection.recv(count - len(data))
-        if not chunk:
-            raise ConnectionError("closed before CONNACK")
-        data += chunk
-    return data
-
-
 def connect_answer(
     host: str,
     port: int,
@@ -38,18 +28,21 @@ def connect_answer(
     client_id = f"isthmus{os.urandom(6).hex()}"
     connect = Connect(client_id, True, 30, username, secret, protocol_level=level)
     try:
-        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        with (
+            socket.create_connection((host, port), timeout=timeout_s) as connection,
+            connection.makefile("rb") as answer,
+        ):
             connection.sendall(encode(connect, level))
             # Type, remaining length (one byte: even v5's is far below 128 or we only need
             # its first bytes), acknowledge flags, code.
-            header = _read_exactly(connection, 2)
+            header = answer.read(2)
             if header[0] != _CONNACK:
                 return None
             if header[1] & 0x80:
-                _read_exactly(connection, 1)
-            code = _read_exactly(connection, 2)[1]
+                answer.read(1)
+            code = answer.read(2)[1]
             if code == 0:
                 connection.sendall(_DISCONNECT)
             return code
-    except OSError:
+    except (OSError, IndexError):  # the latter: it was closed before all of that had come
         return None

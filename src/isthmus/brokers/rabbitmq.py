@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from isthmus.brokers.base import Broker
-from isthmus.brokers.debian import missing_from_debian
-from isthmus.errors import BrokerFailed, BrokerMissing
+from isthmus.brokers.debian import DebianPackages
+from isthmus.errors import BrokerFailed
 from isthmus.processes.children import Launch, find_executable
 from isthmus.processes.ports import free_port
 
@@ -28,6 +28,7 @@ class RabbitMQ(Broker):
     """MQTT 3.1.1; anonymous clients act as its user `guest`."""
 
     name = "rabbitmq"
+    needs = DebianPackages(name, "rabbitmq-server", ["erl", "epmd"], [_SCRIPT])
     protocol_levels = (4,)
     start_timeout_s = 120.0
     stop_timeout_s = 20.0
@@ -35,21 +36,9 @@ class RabbitMQ(Broker):
     _epmd_port = 0
     _distribution_port = 0
 
-    @classmethod
-    def missing(cls) -> BrokerMissing | None:
-        return missing_from_debian(
-            cls.name, "rabbitmq-server", programs=["erl", "epmd"], files=[_SCRIPT]
-        )
-
-    def choose_ports(self) -> None:
-        super().choose_ports()
+    def companions(self, folder: Path) -> tuple[Launch, ...]:
         self._epmd_port = free_port(self.host)
         self._distribution_port = free_port(self.host)
-
-    def companions(self, folder: Path) -> tuple[Launch, ...]:
-        if self._epmd_port == 0:  # the MQTT port was given: only these are ours to choose
-            self._epmd_port = free_port(self.host)
-            self._distribution_port = free_port(self.host)
         epmd = find_executable("epmd") or "epmd"
         return (Launch([epmd, "-port", str(self._epmd_port), "-address", self.host]),)
 

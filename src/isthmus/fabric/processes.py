@@ -157,19 +157,17 @@ class Fabric:
         return dead
 
     def _until_ready(self, plan: _Plan, running: RunningNode) -> RunningNode:
-        node = plan.node
-        for attempt in range(1, START_ATTEMPTS + 1):
+        node, attempts_left = plan.node, START_ATTEMPTS
+        while True:
             try:
                 _wait_until_ready(running, self._ready_timeout_s)
-            except NodeFailed:
-                chose_ports = 0 in (node.mqtt.port, node.ws.port, node.admin.port)
-                taken = "[listen]" in running.log_tail() and chose_ports
-                if attempt == START_ATTEMPTS or not taken:
-                    raise
-            else:
                 return running
+            except NodeFailed:
+                attempts_left -= 1
+                chose_ports = 0 in (node.mqtt.port, node.ws.port, node.admin.port)
+                if not (attempts_left and chose_ports and "[listen]" in running.log_tail()):
+                    raise
             running = self._launch(plan)
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _launch(self, plan: _Plan) -> RunningNode:
         node, folder, broker = plan.node, plan.folder, plan.broker

@@ -14,17 +14,8 @@ from isthmus.node.neighbors import neighbors
 __all__ = ["fabric_tables", "peers_table", "printable", "ring_lines", "state_line"]
 
 COLORS = {"active": "green", "blocked": "yellow", "learning": "yellow"}
-COLUMNS = (
-    ("neighbor", "neighbor"),
-    ("address", "address"),
-    ("state", "state"),
-    ("lanes", "lanes"),
-    ("qos", "qos"),
-    ("sent", "sent"),
-    ("dropped", "dropped"),
-    ("unacknowledged", "unacked"),
-)
 NUMBERS = ("lanes", "qos", "sent", "dropped", "unacknowledged")
+COLUMNS = ("neighbor", "address", "state", *NUMBERS)
 
 
 def printable(value: object) -> str:
@@ -46,15 +37,15 @@ def peers_table(answer: Mapping[str, Any], console: Console) -> None:
 
 def _peers(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for key, name in COLUMNS:
+    for key in COLUMNS:
         table.add_column(
-            name,
+            key.replace("unacknowledged", "unacked"),
             justify="right" if key in NUMBERS else "left",
             no_wrap=key == "address",
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(_cell(key, row.get(key)) for key, _ in COLUMNS))
+        table.add_row(*(_cell(key, row.get(key)) for key in COLUMNS))
     return table
 
 

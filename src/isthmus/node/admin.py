@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.config.addresses import Address
 from isthmus.logs import get_logger
-from isthmus.node.admin_pages import AdminNode, AdminRequest, Answer, answer
+from isthmus.node.admin_pages import AdminNode, AdminRequest, Answer, answer, ip_address
 
 if TYPE_CHECKING:
     import h11
@@ -258,13 +258,10 @@ class AdminServer:
 
 def _network(client: str) -> str:
     """Whose connections count together: an IPv4 address, or the 64 bits that one IPv6 host has."""
-    try:
-        address = ipaddress.ip_address(client.partition("%")[0])
-    except ValueError:
-        return client
-    if isinstance(address, ipaddress.IPv6Address) and not address.ipv4_mapped:
+    address = ip_address(client)
+    if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.IPv6Network((address, 64), strict=False))
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    return str(address or client)
 
 
 def _request(head: h11.Request, body: bytes, client: str) -> AdminRequest:

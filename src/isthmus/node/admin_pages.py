@@ -31,7 +31,7 @@ from isthmus.config.files import peer_from
 from isthmus.errors import ConfigError
 from isthmus.node.neighbors import neighbors
 
-__all__ = ["PAGES", "AdminNode", "AdminRequest", "Answer", "StatusSource", "answer"]
+__all__ = ["PAGES", "AdminNode", "AdminRequest", "Answer", "StatusSource", "answer", "ip_address"]
 
 INDEX = """Isthmus node; see docs/reference/admin.md.
 
@@ -126,24 +126,23 @@ def _may_not_change(request: AdminRequest) -> Answer | None:
 
 
 def _is_loopback(host: str) -> bool:
+    address = ip_address(host)
+    return address is not None and address.is_loopback
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that `host` is, an IPv4 one as itself also where IPv6 carries it; else None."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_ours(host: str, hosts: Collection[str]) -> bool:
     """Whether a Host header holds an address, or one of the names that the operator gave."""
     name = _name(host)
-    if name == "localhost" or name in hosts:
-        return True
-    try:
-        ipaddress.ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return name == "localhost" or name in hosts or ip_address(name) is not None
 
 
 def _name(host: str) -> str:

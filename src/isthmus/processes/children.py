@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,17 +67,13 @@ class _Spawner:
             self._jobs.get()()
 
     def run(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        started: list[subprocess.Popen[bytes]] = []
-        failed: list[OSError | subprocess.SubprocessError] = []
-        done = threading.Event()
+        started: Future[subprocess.Popen[bytes]] = Future()
 
         def job() -> None:
             try:
-                started.append(start())
+                started.set_result(start())
             except (OSError, subprocess.SubprocessError) as error:
-                failed.append(error)
-            finally:
-                done.set()
+                started.set_exception(error)
 
         with self._lock:
             # After os.fork() the thread exists in the parent only.
@@ -85,10 +82,7 @@ class _Spawner:
                 self._thread = threading.Thread(target=self._serve, name="spawner", daemon=True)
                 self._thread.start()
             self._jobs.put(job)
-        done.wait()
-        if failed:
-            raise failed[0]
-        return started[0]
+        return started.result()
 
 
 _spawner = _Spawner()

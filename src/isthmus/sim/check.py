@@ -22,7 +22,7 @@ A failure is an `AlgorithmFailed`, an `AssertionError`, with the scenario, topol
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
@@ -49,45 +49,42 @@ class AlgorithmFailed(AssertionError):
     """An algorithm does not do what `check_algorithm` asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One scenario on one topology with one seed."""
+def _stage(
+    factory: AlgorithmFactory,
+    topology: str,
+    seed: int,
+    options: Mapping[str, object],
+    settle_s: float | None,
+    *,
+    trace: bool = False,
+) -> Stage:
+    """One subscriber and one publisher at every node, at rest."""
+    count, links = TOPOLOGIES[topology]
+    fabric = SimFabric(
+        seed=seed,
+        algorithm=factory,
+        options=options,
+        link=LinkSettings(lanes=1 + seed % 2, hold_s=60.0),
+        settle_s=settle_s,
+        trace=trace,
+    )
+    nodes = [fabric.node(f"I{number}") for number in range(1, count + 1)]
+    for a, b in links:
+        fabric.link(nodes[a], nodes[b])
+    subscribers = [node.client(f"subscriber-{node.name}") for node in nodes]
+    publishers = [node.client(f"publisher-{node.name}") for node in nodes]
+    fabric.settle()
+    check_at_rest(fabric)
+    return Stage(fabric, nodes, subscribers, publishers, tree=len(links) == count - 1)
 
-    factory: AlgorithmFactory
-    scenario: str
-    topology: str
-    seed: int
-    options: Mapping[str, object] = field(default_factory=dict)
-    settle_s: float | None = None
 
-    def stage(self, *, trace: bool) -> Stage:
-        """One subscriber and one publisher at every node, at rest."""
-        count, links = TOPOLOGIES[self.topology]
-        fabric = SimFabric(
-            seed=self.seed,
-            algorithm=self.factory,
-            options=self.options,
-            link=LinkSettings(lanes=1 + self.seed % 2, hold_s=60.0),
-            settle_s=self.settle_s,
-            trace=trace,
-        )
-        nodes = [fabric.node(f"I{number}") for number in range(1, count + 1)]
-        for a, b in links:
-            fabric.link(nodes[a], nodes[b])
-        subscribers = [node.client(f"subscriber-{node.name}") for node in nodes]
-        publishers = [node.client(f"publisher-{node.name}") for node in nodes]
-        fabric.settle()
-        check_at_rest(fabric)
-        return Stage(fabric, nodes, subscribers, publishers, tree=len(links) == count - 1)
-
-    def trace(self) -> str:
-        """The end of it, run once more."""
-        stage = self.stage(trace=True)
-        try:
-            SCENARIOS[self.scenario](stage)
-        except Exception:  # noqa: BLE001  (the failure is known already)
-            return "\n".join(stage.fabric.trace.lines[-60:])
-        return "(it passes when run again: the algorithm depends on something besides its port)"
+def _trace(scenario: str, stage: Stage) -> str:
+    """The end of a failing one's trace, run once more."""
+    try:
+        SCENARIOS[scenario](stage)
+    except Exception:  # noqa: BLE001  (the failure is known already)
+        return "\n".join(stage.fabric.trace.lines[-60:])
+    return "(it passes when run again: the algorithm depends on something besides its port)"
 
 
 def check_algorithm(
@@ -129,14 +126,15 @@ def check_scenario(
     settle_s: float | None = None,
 ) -> None:
     """One scenario of `check_algorithm`; a failure is run again for its trace."""
-    case = _Case(factory, scenario, topology, seed, options or {}, settle_s)
+    stage = partial(_stage, factory, topology, seed, options or {}, settle_s)
     try:
-        SCENARIOS[scenario](case.stage(trace=False))
+        SCENARIOS[scenario](stage())
     except Exception as error:  # whatever an algorithm raises is a finding
         text = str(error) if isinstance(error, AssertionError) else repr(error)
         raise AlgorithmFailed(
             f"{_name(factory)}: {scenario} on {topology}, seed {seed}: {text}\n"
-            f"({SCENARIOS[scenario].__doc__})\nthe end of its trace:\n{case.trace()}"
+            f"({SCENARIOS[scenario].__doc__})\nthe end of its trace:\n"
+            f"{_trace(scenario, stage(trace=True))}"
         ) from error
 
 

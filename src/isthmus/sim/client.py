@@ -186,7 +186,7 @@ class SimClient:
                 packet_id = self._new_packet_id() if packet.qos else 0
                 self.connection.send(replace(packet, packet_id=packet_id))
 
-    def takeover(self) -> None:
+    def take_over(self) -> None:
         """Connect once more while the old connection stands."""
         if self.connected:
             self.connection = None

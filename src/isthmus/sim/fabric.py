@@ -31,6 +31,7 @@ from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
+from isthmus.sim.host import SimHost
 from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.trace import Trace
@@ -39,6 +40,7 @@ __all__ = ["AlgorithmFactory", "SimFabric"]
 
 AlgorithmFactory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
 
+LIMIT_S = 300.0
 QUIET_S = 0.6
 """Long enough for any packet to arrive, as links are here by default."""
 
@@ -225,63 +227,59 @@ class SimFabric:
         """
         if self._settle_s is not None:
             self.run(self._settle_s)
-        else:
-            self.run_until_quiet()
-
-    def run_until_quiet(self, quiet_s: float | None = None, limit_s: float = 300.0) -> None:
-        if quiet_s is None:
-            # Every lost neighbor is noticed, and every one that can be reached is reached.
-            settings = self.link_settings
-            delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
-            delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
-            self.engine.run_until(max(n.broker.busy_until_s for n in self.nodes.values()))
-            noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
-            self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
-            if not self._all_up():
-                self.engine.run_until_quiet(noticed_s + 4 * delay_s, limit_s)
-            if not self._own_sessions_stand():
-                self.engine.run_until_quiet(LONGEST_OWN_PAUSE_S + 1.0 + 4 * delay_s, limit_s)
-            if self._recovering():
-                self.run(max(RECOVERY_S, settings.hold_s))
-                self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
-            if self._waiting():
-                self.run(2 * DOUBT_S + LET_GO_S)
-                self.engine.run_until_quiet(QUIET_S + 4 * delay_s, limit_s)
             return
-        self.engine.run_until_quiet(quiet_s, limit_s)
+        # Every lost neighbor is noticed, and every one that can be reached is reached.
+        settings = self.link_settings
+        delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
+        delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
+
+        def until_quiet(quiet_s: float = QUIET_S) -> None:
+            self.engine.run_until_quiet(quiet_s + 4 * delay_s, LIMIT_S)
+
+        self.engine.run_until(max(n.broker.busy_until_s for n in self.nodes.values()))
+        until_quiet()
+        if not self._all_up():
+            noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
+            until_quiet(noticed_s)
+        if not self._own_sessions_stand():
+            until_quiet(LONGEST_OWN_PAUSE_S + 1.0)
+        if self._recovering():
+            self.run(max(RECOVERY_S, settings.hold_s))
+            until_quiet()
+        if self._waiting():
+            self.run(2 * DOUBT_S + LET_GO_S)
+            until_quiet()
+
+    def _living(self) -> list[tuple[SimNode, SimHost]]:
+        return [(node, node.host) for node in self.nodes.values() if node.host is not None]
 
     def _own_sessions_stand(self) -> bool:
         """Whether no node waits to be connected with its broker, which runs."""
         return all(
-            node.host.own.standing == len(node.host.own.injectors)
-            for node in self.nodes.values()
-            if node.host is not None and node.broker.up
+            host.own.standing == len(host.own.injectors)
+            for node, host in self._living()
+            if node.broker.up
         )
 
     def _recovering(self) -> bool:
         """Whether a node still waits for neighbors of its last life."""
-        return any(
-            node.host is not None and node.host.exchange.recovery.active
-            for node in self.nodes.values()
-        )
+        return any(host.exchange.recovery.active for _, host in self._living())
 
     def _waiting(self) -> bool:
         """Whether a message is not acknowledged: doubted, or one node waits for another."""
         return any(
             link.state.carries and link.unacked()
-            for node in self.nodes.values()
-            if node.host is not None and node.broker.up
-            for link in node.host.exchange.links
+            for node, host in self._living()
+            if node.broker.up
+            for link in host.exchange.links
         )
 
     def _all_up(self) -> bool:
         """Whether no link waits to be made, and no end of one waits to be noticed."""
         if not self.network.whole:
             return False
-        for node in self.nodes.values():
-            if node.host is None:
-                continue
-            links = node.host.exchange.links
+        for node, host in self._living():
+            links = host.exchange.links
             for peer in links.peers.values():
                 if peer.link is None or not peer.link.state.up:
                     return False
@@ -308,13 +306,12 @@ class SimFabric:
         """For each running node, the neighbors that its algorithm has a session with."""
         machines = {node.node_id: name for name, node in self.nodes.items()}
         return {
-            name: {
+            node.name: {
                 machines.get(link.info.name, link.info.name)
-                for link in node.host.exchange.links
+                for link in host.exchange.links
                 if link.state.carries
             }
-            for name, node in self.nodes.items()
-            if node.host is not None
+            for node, host in self._living()
         }
 
     def status(self) -> dict[str, Any]:

@@ -196,8 +196,10 @@ class _Run:
                 self.clients[client].subscribe(topic_filter, qos=int(qos))
             case "unsubscribe", (client, topic_filter):
                 self.clients[client].unsubscribe(topic_filter)
-            case "connect" | "disconnect" | "vanish" | "takeover" as kind, (client,):
+            case "connect" | "disconnect" | "vanish" as kind, (client,):
                 getattr(self.clients[client], kind)()
+            case "takeover", (client,):
+                self.clients[client].take_over()
             case "link" | "unlink" | "break" as kind, (a, b):
                 does = fabric.break_connections if kind == "break" else getattr(fabric, kind)
                 does(fabric.nodes[a], fabric.nodes[b])
