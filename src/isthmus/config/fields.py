@@ -110,19 +110,9 @@ def _path(value: object, info: ValidationInfo) -> Path:
     return base / path
 
 
-def _existing_file(path: Path) -> Path:
+def _existing_file(path: Path, kind: str = "PEM file") -> Path:
     if not path.is_file():
-        raise ValueError(f"there is no file {path}; give the path of an existing PEM file")
-    return _readable(path)
-
-
-def _text_file(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}; give the path of an existing file")
-    return _readable(path)
-
-
-def _readable(path: Path) -> Path:
+        raise ValueError(f"there is no file {path}; give the path of an existing {kind}")
     try:
         path.open("rb").close()
     except OSError as error:
@@ -130,10 +120,8 @@ def _readable(path: Path) -> Path:
     return path
 
 
-def _secret(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a string in quotes")  # and not repeated: it may be the secret
-    return _long_enough(value)
+def _text_file(path: Path) -> Path:
+    return _existing_file(path, "file")
 
 
 def _long_enough(secret: str, where: str = "") -> str:
@@ -163,7 +151,7 @@ def _not_a_boolean(value: object) -> object:
 
 def _password(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("must be a string in quotes")
+        raise ValueError("must be a string in quotes")  # and not repeated: it may be the secret
     return value
 
 
@@ -211,7 +199,7 @@ PathField = Annotated[Path, PlainValidator(_path), _as_text]
 FileField = Annotated[PathField, AfterValidator(_existing_file)]
 TextFileField = Annotated[PathField, AfterValidator(_text_file)]
 SecretFileField = Annotated[PathField, AfterValidator(_secret_file)]
-SecretField = Annotated[str, PlainValidator(_secret), _hidden]
+SecretField = Annotated[str, PlainValidator(_password), AfterValidator(_long_enough), _hidden]
 PasswordField = Annotated[str, PlainValidator(_password), _hidden]
 AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(known_algorithm)]
 BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(fabric_broker)]

@@ -8,10 +8,13 @@ the specification, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 from isthmus.errors import LocalProtocolError, UnsupportedProtocolVersion
 from isthmus.mqtt.packets import (
+    FLAGS,
+    PACKET_TYPES,
     Auth,
     ConnAck,
     Connect,
@@ -43,11 +46,9 @@ Frame: TypeAlias = bytes | bytearray | memoryview
 
 _PROTOCOL_HEADER: Final = b"\x00\x04MQTT"
 _LEVELS: Final = {"MQTT": (4, 5), "MQIsdp": (3,)}  # MQIsdp is the name that MQTT 3.1 has
-_FLAGS: Final = {
-    PacketType.PUBREL: 0b0010,
-    PacketType.SUBSCRIBE: 0b0010,
-    PacketType.UNSUBSCRIBE: 0b0010,
-}  # 0 for every other packet but PUBLISH
+
+T = TypeVar("T")
+Acknowledged = TypeVar("Acknowledged", PubAck, PubRec, PubRel, PubComp)
 
 
 def decode(frame: Frame, protocol_level: int, limits: ReadLimits = NO_LIMITS) -> Packet:
@@ -107,7 +108,7 @@ def _read_fixed_header(reader: Reader) -> tuple[PacketType, int]:
 
 
 def _flags_allowed(packet_type: PacketType, flags: int, level: int) -> bool:
-    expected = _FLAGS.get(packet_type, 0)
+    expected = FLAGS.get(packet_type, 0)
     # MQTT 3.1 sets DUP also in PUBREL, SUBSCRIBE and UNSUBSCRIBE (its section 2.1).
     return flags == expected or (level == 3 and expected != 0 and flags == expected | 0b1000)
 
@@ -209,31 +210,23 @@ def _read_outcome(reader: Reader, packet_type: PacketType) -> tuple[ReasonCode, 
     return code, read_properties(reader, packet_type)
 
 
-def _read_puback(reader: Reader, _flags: int) -> PubAck:
-    return PubAck(reader.two_byte_integer(), *_read_outcome(reader, PacketType.PUBACK))
+def _read_acknowledgment(kind: type[Acknowledged], reader: Reader, _flags: int) -> Acknowledged:
+    return kind(reader.two_byte_integer(), *_read_outcome(reader, PACKET_TYPES[kind]))
 
 
-def _read_pubrec(reader: Reader, _flags: int) -> PubRec:
-    return PubRec(reader.two_byte_integer(), *_read_outcome(reader, PacketType.PUBREC))
-
-
-def _read_pubrel(reader: Reader, _flags: int) -> PubRel:
-    return PubRel(reader.two_byte_integer(), *_read_outcome(reader, PacketType.PUBREL))
-
-
-def _read_pubcomp(reader: Reader, _flags: int) -> PubComp:
-    return PubComp(reader.two_byte_integer(), *_read_outcome(reader, PacketType.PUBCOMP))
+def _read_filters(reader: Reader, read_one: Callable[[Reader], T]) -> tuple[T, ...]:
+    filters: list[T] = []
+    while reader.remaining:
+        if len(filters) == reader.limits.filters:
+            raise Rule.FILTERS.broken(reader.level, f"the limit is {reader.limits.filters}")
+        filters.append(read_one(reader))
+    return tuple(filters)
 
 
 def _read_subscribe(reader: Reader, _flags: int) -> Subscribe:
     packet_id = reader.two_byte_integer()
     properties = _read_properties(reader, PacketType.SUBSCRIBE)
-    subscriptions: list[Subscription] = []
-    while reader.remaining:
-        if len(subscriptions) == reader.limits.filters:
-            raise Rule.FILTERS.broken(reader.level, f"the limit is {reader.limits.filters}")
-        subscriptions.append(_read_subscription(reader))
-    return Subscribe(packet_id, tuple(subscriptions), properties)
+    return Subscribe(packet_id, _read_filters(reader, _read_subscription), properties)
 
 
 def _read_subscription(reader: Reader) -> Subscription:
@@ -265,12 +258,7 @@ def _read_reason_codes(reader: Reader, packet_type: PacketType) -> tuple[ReasonC
 def _read_unsubscribe(reader: Reader, _flags: int) -> Unsubscribe:
     packet_id = reader.two_byte_integer()
     properties = _read_properties(reader, PacketType.UNSUBSCRIBE)
-    topic_filters: list[str] = []
-    while reader.remaining:
-        if len(topic_filters) == reader.limits.filters:
-            raise Rule.FILTERS.broken(reader.level, f"the limit is {reader.limits.filters}")
-        topic_filters.append(reader.text())
-    return Unsubscribe(packet_id, tuple(topic_filters), properties)
+    return Unsubscribe(packet_id, _read_filters(reader, Reader.text), properties)
 
 
 def _read_unsuback(reader: Reader, _flags: int) -> UnsubAck:
@@ -281,36 +269,22 @@ def _read_unsuback(reader: Reader, _flags: int) -> UnsubAck:
     return UnsubAck(packet_id, _read_reason_codes(reader, PacketType.UNSUBACK), properties)
 
 
-def _read_pingreq(_reader: Reader, _flags: int) -> PingReq:
-    return PingReq()
-
-
-def _read_pingresp(_reader: Reader, _flags: int) -> PingResp:
-    return PingResp()
-
-
-def _read_disconnect(reader: Reader, _flags: int) -> Disconnect:
-    return Disconnect(*_read_outcome(reader, PacketType.DISCONNECT))
-
-
-def _read_auth(reader: Reader, _flags: int) -> Auth:
-    return Auth(*_read_outcome(reader, PacketType.AUTH))
-
-
 _DECODERS: Final[dict[PacketType, Callable[[Reader, int], Packet]]] = {
     PacketType.CONNECT: _read_connect,
     PacketType.CONNACK: _read_connack,
     PacketType.PUBLISH: _read_publish,
-    PacketType.PUBACK: _read_puback,
-    PacketType.PUBREC: _read_pubrec,
-    PacketType.PUBREL: _read_pubrel,
-    PacketType.PUBCOMP: _read_pubcomp,
+    PacketType.PUBACK: partial(_read_acknowledgment, PubAck),
+    PacketType.PUBREC: partial(_read_acknowledgment, PubRec),
+    PacketType.PUBREL: partial(_read_acknowledgment, PubRel),
+    PacketType.PUBCOMP: partial(_read_acknowledgment, PubComp),
     PacketType.SUBSCRIBE: _read_subscribe,
     PacketType.SUBACK: _read_suback,
     PacketType.UNSUBSCRIBE: _read_unsubscribe,
     PacketType.UNSUBACK: _read_unsuback,
-    PacketType.PINGREQ: _read_pingreq,
-    PacketType.PINGRESP: _read_pingresp,
-    PacketType.DISCONNECT: _read_disconnect,
-    PacketType.AUTH: _read_auth,
+    PacketType.PINGREQ: lambda _reader, _flags: PingReq(),
+    PacketType.PINGRESP: lambda _reader, _flags: PingResp(),
+    PacketType.DISCONNECT: lambda reader, _flags: Disconnect(
+        *_read_outcome(reader, PacketType.DISCONNECT)
+    ),
+    PacketType.AUTH: lambda reader, _flags: Auth(*_read_outcome(reader, PacketType.AUTH)),
 }

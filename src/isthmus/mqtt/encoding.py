@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
 from isthmus.mqtt.packets import (
+    FLAGS,
     PACKET_TYPES,
     Auth,
     ConnAck,
@@ -60,19 +61,13 @@ def encode(packet: Packet, protocol_level: int) -> bytes:
             section=error.section,
             reason_code=error.reason_code,
         ) from None
-    first = PACKET_TYPES[type(packet)] << 4 | _flags(packet)
+    packet_type = PACKET_TYPES[type(packet)]
+    if isinstance(packet, Publish):
+        flags = packet.dup << 3 | packet.qos << 1 | packet.retain
+    else:
+        flags = FLAGS.get(packet_type, 0)
     length = write_variable_byte_integer(len(body), protocol_level, "Remaining Length")
-    return bytes((first,)) + length + body
-
-
-def _flags(packet: Packet) -> int:
-    match packet:
-        case Publish():
-            return packet.dup << 3 | packet.qos << 1 | packet.retain
-        case PubRel() | Subscribe() | Unsubscribe():
-            return 0b0010
-        case _:
-            return 0
+    return bytes((packet_type << 4 | flags,)) + length + body
 
 
 def _body(packet: Packet, level: int) -> bytes:

@@ -9,13 +9,14 @@ rules is checked by `encode`, and of what `decode` returns it is certain.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 
 __all__ = [
+    "FLAGS",
     "PACKET_TYPES",
     "Auth",
     "ConnAck",
@@ -210,19 +211,11 @@ Packet: TypeAlias = (
 )
 
 PACKET_TYPES: dict[type[Packet], PacketType] = {
-    Connect: PacketType.CONNECT,
-    ConnAck: PacketType.CONNACK,
-    Publish: PacketType.PUBLISH,
-    PubAck: PacketType.PUBACK,
-    PubRec: PacketType.PUBREC,
-    PubRel: PacketType.PUBREL,
-    PubComp: PacketType.PUBCOMP,
-    Subscribe: PacketType.SUBSCRIBE,
-    SubAck: PacketType.SUBACK,
-    Unsubscribe: PacketType.UNSUBSCRIBE,
-    UnsubAck: PacketType.UNSUBACK,
-    PingReq: PacketType.PINGREQ,
-    PingResp: PacketType.PINGRESP,
-    Disconnect: PacketType.DISCONNECT,
-    Auth: PacketType.AUTH,
+    kind: PacketType[kind.__name__.upper()] for kind in get_args(Packet)
 }
+FLAGS: dict[PacketType, int] = {
+    PacketType.PUBREL: 0b0010,
+    PacketType.SUBSCRIBE: 0b0010,
+    PacketType.UNSUBSCRIBE: 0b0010,
+}
+"""Of the fixed header: 0 for every other packet but PUBLISH."""

@@ -39,6 +39,7 @@ __all__ = [
     "allowed_properties",
     "check_response_topic",
     "read_properties",
+    "read_value",
     "write_properties",
 ]
 
@@ -229,7 +230,7 @@ def read_properties(reader: Reader, carrier: int) -> Properties:
         spec = allowed.get(identifier)
         if spec is None:
             raise _not_allowed(identifier, carrier)
-        value = _read_value(reader, spec)
+        value = read_value(reader, spec)
         if spec.name in values and carrier not in spec.repeatable_in:
             raise spec.repeated()
         if spec.name in _IN_TUPLES:
@@ -247,7 +248,8 @@ def _not_allowed(identifier: int, carrier: int) -> RemoteProtocolError:
     return Rule.PROPERTY_NOT_ALLOWED.broken(5, f"identifier 0x{identifier:02X} in {where}")
 
 
-def _read_value(reader: Reader, spec: PropertySpec) -> object:
+def read_value(reader: Reader, spec: PropertySpec) -> object:
+    """The value of one property, checked."""
     value: int
     match spec.kind:
         case Kind.BYTE | Kind.BOOLEAN:

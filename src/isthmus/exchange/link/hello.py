@@ -145,15 +145,8 @@ def write_connect(hello: Hello, keep_alive_s: int, nonce: bytes) -> Connect:
     """`nonce` is empty without a shared secret."""
     return Connect(
         client_id=CLIENT_ID_PREFIX + hello.node_id,
-        clean_start=True,
         keep_alive=keep_alive_s,
-        properties=Properties(
-            authentication_method=AUTH_METHOD if nonce else None,
-            authentication_data=nonce or None,
-            maximum_packet_size=hello.max_packet_bytes,
-            user_properties=hello.user_properties(),
-        ),
-        protocol_level=5,
+        properties=_properties(hello, nonce),
     )
 
 
@@ -169,28 +162,25 @@ def read_connect(connect: Connect) -> tuple[Hello, bytes]:
 
 def write_connack(hello: Hello, proof: bytes) -> ConnAck:
     """`proof` is empty without a shared secret."""
-    return ConnAck(
-        reason_code=ReasonCode.SUCCESS,
-        properties=Properties(
-            authentication_method=AUTH_METHOD if proof else None,
-            authentication_data=proof or None,
-            maximum_packet_size=hello.max_packet_bytes,
-            user_properties=hello.user_properties(),
-        ),
-    )
+    return ConnAck(properties=_properties(hello, proof))
 
 
 def refusal(error: LinkRefused, hello: Hello, proof: bytes) -> ConnAck:
     """`proof` is empty if the dialing node has not proved itself, or there is no secret."""
-    return ConnAck(
-        reason_code=ReasonCode(error.reason_code),
-        properties=Properties(
-            authentication_method=AUTH_METHOD if proof else None,
-            authentication_data=proof or None,
-            maximum_packet_size=hello.max_packet_bytes,
-            reason_string=error.problem,
-            user_properties=(("cause", error.cause), *hello.user_properties()),
-        ),
+    said = replace(
+        _properties(hello, proof),
+        reason_string=error.problem,
+        user_properties=(("cause", error.cause), *hello.user_properties()),
+    )
+    return ConnAck(reason_code=ReasonCode(error.reason_code), properties=said)
+
+
+def _properties(hello: Hello, authentication: bytes) -> Properties:
+    return Properties(
+        authentication_method=AUTH_METHOD if authentication else None,
+        authentication_data=authentication or None,
+        maximum_packet_size=hello.max_packet_bytes,
+        user_properties=hello.user_properties(),
     )
 
 

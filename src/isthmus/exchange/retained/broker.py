@@ -38,7 +38,7 @@ from isthmus.exchange.retained.values import Retained, Version
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.traffic.message import Message
 
-__all__ = ["OWN_KEY", "BrokerCopies"]
+__all__ = ["OWN_KEY", "BrokerCopies", "message_of"]
 
 OWN_KEY: Final = ":retained"
 """The session by which the broker is given what is owed; no node has such an id."""
@@ -50,6 +50,21 @@ SLICE: Final = 100
 DOUBT_S: Final = 2.0
 WRITTEN_S: Final = 120.0
 MAX_LATELY: Final = 100_000
+
+
+def message_of(retained: Retained, origin: str, now_s: float) -> Message:
+    """What a comparison brought, as a message of this node's."""
+    return Message(
+        retained.topic,
+        retained.payload,
+        qos=retained.qos,
+        retain=True,
+        properties=retained.properties,
+        expiry_s=retained.expiry_s,
+        origin=origin,
+        version=str(retained.version),
+        arrived_s=now_s,
+    )
 
 
 class BrokerCopies:
@@ -221,17 +236,8 @@ class BrokerCopies:
 
     def _give(self, retained: Retained) -> None:
         self._given += 1
-        message = Message(
-            retained.topic,
-            retained.payload,
-            qos=max(1, retained.qos),
-            retain=True,
-            properties=retained.properties,
-            expiry_s=retained.expiry_s,
-            origin=self._node_id,
-            version=str(retained.version),
-            arrived_s=self._host.now(),
-        )
+        message = message_of(retained, self._node_id, self._host.now())
+        message.qos = max(1, message.qos)
         self._inject(message, retained.version, OWN_KEY, None)
 
     def _doubt(self, topic: bytes, now_s: float) -> None:

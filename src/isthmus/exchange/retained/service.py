@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -21,7 +22,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
 from isthmus.exchange.link.link import Link, Room
-from isthmus.exchange.retained.broker import BrokerCopies
+from isthmus.exchange.retained.broker import BrokerCopies, message_of
 from isthmus.exchange.retained.journal import JOURNAL_NAME, JOURNAL_VERSION
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import WINDOW, RetainedSync
@@ -156,17 +157,9 @@ class Retention:
         if self.store.offer(retained, self._host.wall_ms()):
             return message
         self._tell_of_clocks()
-        return Message(
-            message.topic,
-            message.payload,
-            qos=message.qos,
-            properties=message.properties,
-            expiry_s=message.expiry_s,
-            origin=message.origin,
-            hops=message.hops,
-            number=message.number,
-            arrived_s=message.arrived_s,
-        )
+        live = copy(message)
+        live.retain, live.version = False, ""
+        return live
 
     def _tell_of_clocks(self) -> None:
         """Say that a clock is wrong, here or there, if a version was refused for that."""
@@ -252,22 +245,10 @@ class Retention:
                 compared.sync.push(retained.topic)
                 self._say_soon(other)
             else:
-                other.send(self._message(retained), self._host.now(), None)
+                message = message_of(retained, self._node_id, self._host.now())
+                other.send(message, self._host.now(), None)
         if to_broker:
             self.broker.owe(retained, ask=unknown)
-
-    def _message(self, retained: Retained) -> Message:
-        return Message(
-            retained.topic,
-            retained.payload,
-            qos=retained.qos,
-            retain=True,
-            properties=retained.properties,
-            expiry_s=retained.expiry_s,
-            origin=self._node_id,
-            version=str(retained.version),
-            arrived_s=self._host.now(),
-        )
 
     def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)

@@ -178,7 +178,9 @@ class RetainedStore:
             entry = self._find(topic)
             assert entry is not None
             version = self._next_version(now_ms)
-            due_ms = entry.due_ms if not entry.deleted else version.wall_ms + self._tombstone_ms
+            due_ms = (
+                entry.due_ms if not entry.deleted else version.wall_ms + self.limits.tombstone_ms
+            )
             self._put(topic, replace(entry, version=version, due_ms=due_ms))
 
     # ---- writing ----
@@ -212,7 +214,7 @@ class RetainedStore:
         known = self._find(retained.topic)
         if known is not None and known.version >= retained.version:
             return False
-        too_old = retained.version.wall_ms + self._tombstone_ms <= now_ms
+        too_old = retained.version.wall_ms + self.limits.tombstone_ms <= now_ms
         if known is None and retained.deleted and too_old:
             return False  # dropped here before, and it must not live on by being passed around
         return self._store(retained, now_ms) or not must_store
@@ -228,7 +230,7 @@ class RetainedStore:
         while left and (first := self._expiry_times.first()) and first[0] <= now_ms:
             entry = self._find(first[1])
             assert entry is not None
-            due_ms = entry.version.wall_ms + self._tombstone_ms
+            due_ms = entry.version.wall_ms + self.limits.tombstone_ms
             self._put(first[1], RetainedEntry(entry.version, b"", due_ms=due_ms, owed=entry.owed))
             self._bound_tombstones()
             left -= 1
@@ -236,10 +238,6 @@ class RetainedStore:
             self._put(first[1], None)
             left -= 1
         return not left
-
-    @property
-    def _tombstone_ms(self) -> int:
-        return self.limits.tombstone_ms
 
     def _store(self, retained: Retained, now_ms: int) -> bool:
         """Put it in place of what is there; False if no trace of it could be kept."""
@@ -271,8 +269,8 @@ class RetainedStore:
 
     def _store_tombstone(self, topic: bytes, version: Version, now_ms: int) -> bool:
         known = self._find(topic)
-        entry = RetainedEntry(version, b"", due_ms=version.wall_ms + self._tombstone_ms)
-        if version.wall_ms + self._tombstone_ms <= now_ms:
+        entry = RetainedEntry(version, b"", due_ms=version.wall_ms + self.limits.tombstone_ms)
+        if version.wall_ms + self.limits.tombstone_ms <= now_ms:
             self._put(topic, None)
         elif self._has_room(topic, entry, known):
             self._put(topic, entry)

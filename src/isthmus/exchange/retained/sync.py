@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.exchange.retained.store import SLICE, RetainedStore
@@ -111,6 +111,15 @@ class RetainedSync:
         self._branches_to_push: dict[int, None] = {}
         self._leaves_to_push: dict[int, None] = {}
         self._topics_to_push: dict[bytes, None] = {}
+        self._pending: tuple[dict[Any, Any], ...] = (
+            self._leaves_to_ask,
+            self._leaves_to_tell,
+            self._versions_to_ask,
+            self._versions_to_tell,
+            self._branches_to_push,
+            self._leaves_to_push,
+            self._topics_to_push,
+        )
 
     def start(self, *, alone: bool = False) -> None:
         """The link stands (again), or it is time to compare anew: both ends call it.
@@ -120,15 +129,7 @@ class RetainedSync:
         self._digest_to_ask = alone
         self._comparison = (self._comparison + 1) & 0xFFFF_FFFF
         self._unanswered = 0
-        for pending in (
-            self._leaves_to_ask,
-            self._leaves_to_tell,
-            self._versions_to_ask,
-            self._versions_to_tell,
-            self._branches_to_push,
-            self._leaves_to_push,
-            self._topics_to_push,
-        ):
+        for pending in self._pending:
             pending.clear()
         self._to_compare.clear()
         self._digest_due = True
@@ -146,17 +147,7 @@ class RetainedSync:
     @property
     def has_more(self) -> bool:
         """Whether `next_payload` has something to say."""
-        return bool(
-            self._digest_due
-            or self._digest_to_ask
-            or self._leaves_to_ask
-            or self._leaves_to_tell
-            or self._versions_to_ask
-            or self._versions_to_tell
-            or self._branches_to_push
-            or self._leaves_to_push
-            or self._topics_to_push
-        )
+        return self._digest_due or self._digest_to_ask or any(self._pending)
 
     def push(self, topic: bytes) -> None:
         """Send what is stored of `topic`, which came from elsewhere."""

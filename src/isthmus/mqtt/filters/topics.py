@@ -32,7 +32,6 @@ __all__ = [
 MAX_TOPIC_BYTES: Final = 65_535
 SHARE_PREFIX: Final = "$share/"
 
-_PROTOCOL_ERROR: Final = 0x82
 _SHOWN_CHARACTERS: Final = 80
 
 
@@ -42,13 +41,12 @@ def check_topic_name(text: str) -> None:
     An empty name is an error here; that a v5 PUBLISH with a topic alias may leave its name empty
     is for the reader of that packet to know.
     """
-    _check_string(text, "topic name", _PROTOCOL_ERROR)
+    _check_string(text, "topic name")
     if "+" in text or "#" in text:
         raise RemoteProtocolError(
             f"topic name {_shown(text)} contains a wildcard; "
             "+ and # belong in the filters of subscriptions only",
             section="MQTT-3.3.2-2",
-            reason_code=_PROTOCOL_ERROR,
         )
 
 
@@ -58,7 +56,7 @@ def check_topic_filter(text: str, *, shared_subscriptions: bool = True) -> None:
     With `shared_subscriptions`, what starts with ``$share/`` must be ``$share/NAME/FILTER``
     (MQTT 5, section 4.8.2).  MQTT 3.1.1 knows no such thing: to it this is a filter as any other.
     """
-    _check_string(text, "topic filter", _PROTOCOL_ERROR)
+    _check_string(text, "topic filter")
     if shared_subscriptions and text.startswith(SHARE_PREFIX):
         _check_share_name(text)
     if "+" in text or "#" in text:
@@ -108,19 +106,17 @@ def split_shared(topic_filter: str) -> tuple[str | None, str]:
     return None, topic_filter
 
 
-def _check_string(text: str, kind: str, reason_code: int) -> None:
+def _check_string(text: str, kind: str) -> None:
     """What holds for names and filters alike [MQTT-4.7.3-1] to [MQTT-4.7.3-3]."""
     if not text:
         raise RemoteProtocolError(
             f"{kind} is empty; it must have at least one character",
             section="MQTT-4.7.3-1",
-            reason_code=reason_code,
         )
     if "\0" in text:
         raise RemoteProtocolError(
             f"{kind} {_shown(text)} contains the null character U+0000",
             section="MQTT-4.7.3-2",
-            reason_code=reason_code,
         )
     if text.isascii():
         length = len(text)
@@ -132,14 +128,12 @@ def _check_string(text: str, kind: str, reason_code: int) -> None:
                 f"{kind} {_shown(text)} contains half of a surrogate pair, "
                 f"U+{ord(text[error.start]):04X}, and has no UTF-8 form",
                 section="MQTT-1.5.4-1",
-                reason_code=reason_code,
             ) from None
     if length > MAX_TOPIC_BYTES:
         raise RemoteProtocolError(
             f"{kind} {_shown(text)} takes {length} bytes in UTF-8; "
             f"at most {MAX_TOPIC_BYTES} are allowed",
             section="MQTT-4.7.3-3",
-            reason_code=reason_code,
         )
 
 
@@ -156,7 +150,6 @@ def _check_share_name(text: str) -> None:
     raise RemoteProtocolError(
         f"shared subscription {_shown(text)} {problem}; it must read $share/NAME/FILTER",
         section=section,
-        reason_code=_PROTOCOL_ERROR,
     )
 
 
@@ -166,13 +159,11 @@ def _check_wildcards(text: str) -> None:
         raise RemoteProtocolError(
             f"topic filter {_shown(text)} has a # that is not the whole of its last level",
             section="MQTT-4.7.1-1",
-            reason_code=_PROTOCOL_ERROR,
         )
     if any("+" in level and level != "+" for level in text.split("/")):
         raise RemoteProtocolError(
             f"topic filter {_shown(text)} has a + that is not the whole of its level",
             section="MQTT-4.7.1-2",
-            reason_code=_PROTOCOL_ERROR,
         )
 
 
