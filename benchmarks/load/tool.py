@@ -15,8 +15,8 @@ from typing import IO, Any
 from isthmus.bench.coordinator.control import ControlMessage
 from isthmus.bench.coordinator.crew import Crew
 from isthmus.bench.coordinator.workers import LocalWorker
-from isthmus.bench.load.plan import ClientRole, LoadClient
 from isthmus.errors import LoadError
+from isthmus.pipeline.log.reading import ClientRole, LoggedClient
 from isthmus.processes.children import Launch, end, launch
 
 __all__ = ["Peer", "Tool", "running_peer", "running_tool"]
@@ -84,7 +84,7 @@ class Tool:
         """Connect that many clients, dealt out to the processes."""
         writers = self.writers
         clients = [
-            LoadClient(
+            LoggedClient(
                 number,
                 f"t-{role[:3]}-{number}",
                 "t",

@@ -29,11 +29,12 @@ from isthmus.bench.load.connecting import connect_clients
 from isthmus.bench.load.expected import fan_out
 from isthmus.bench.load.frames import template
 from isthmus.bench.load.payload import run_tag
-from isthmus.bench.load.plan import ClientRole, LoadClient, Plan, plan_clients
+from isthmus.bench.load.plan import Plan, plan_clients
 from isthmus.bench.load.population import Population
 from isthmus.bench.load.sending import SentLog
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LoadError
+from isthmus.pipeline.log.reading import ClientRole, LoggedClient
 
 __all__ = ["Check", "Load", "Shape", "clients_of", "connect", "loopback"]
 
@@ -76,7 +77,7 @@ def clients_of(subscribers_at: str = HERE) -> Plan:
     ]
     ranks = Counter[tuple[str, int]]()
 
-    def turn(client: LoadClient) -> tuple[int, int]:
+    def turn(client: LoggedClient) -> tuple[int, int]:
         ranks[client.role, client.topic] += 1
         return ranks[client.role, client.topic], client.topic
 
@@ -179,7 +180,7 @@ def connect(port: int, count: int, topics: Sequence[str] = ()) -> list[socket.so
     """Sockets of so many clients at `port`; with `topics`, each is subscribed to one."""
     role: ClientRole = "subscriber" if topics else "publisher"
     clients = [
-        LoadClient(number, f"c{number}", "t", role, number if topics else 0, HERE, "w0")
+        LoggedClient(number, f"c{number}", "t", role, number if topics else 0, HERE, "w0")
         for number in range(count)
     ]
     found = connect_clients(clients, topics, {HERE: loopback(port)}, QOS, CONNECT_S)

@@ -9,12 +9,12 @@ import pytest
 
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.load.connecting import ATTEMPTS, connect_clients
-from isthmus.bench.load.plan import LoadClient
 from isthmus.errors import LoadError
+from isthmus.pipeline.log.reading import LoggedClient
 
 CONNACK = b"\x20\x02\x00\x00"
 SUBACK = b"\x90\x03\x00\x01\x00"
-SUBSCRIBER = LoadClient(0, "t-sub-0", "t", "subscriber", 0, "n1", "w0")
+SUBSCRIBER = LoggedClient(0, "t-sub-0", "t", "subscriber", 0, "n1", "w0")
 
 
 class HangingUp:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +168,7 @@ def test_who_fails_to_connect_is_named(tmp_path: Path, behavior: str, said: str)
 def test_who_fails_while_measuring_is_named_and_nothing_is_left(
     tmp_path: Path, behavior: str, said: str
 ) -> None:
-    watch = Watch()
-    with session(tmp_path, behavior, watch=watch) as load:
+    with session(tmp_path, behavior, watch=Watch()) as load:
         with pytest.raises(LoadFailed) as failed:
             load.measure("r")
         assert load_processes() == [], "the others are stopped at once"
@@ -176,8 +176,7 @@ def test_who_fails_while_measuring_is_named_and_nothing_is_left(
             load.measure("r2")
     assert said in str(failed.value)
     assert not list((tmp_path / "log").rglob("*.parquet"))
-    watch.start()  # it was stopped
-    watch.stop()
+    assert not [each for each in threading.enumerate() if each.name.startswith("watch")]
 
 
 def test_rows_that_are_not_there_are_found(tmp_path: Path) -> None:

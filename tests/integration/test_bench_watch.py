@@ -100,7 +100,7 @@ class Run:
         server = Address("127.0.0.1", self.port)
         self.before = tcp_info.read(self.publisher.socket)
         self.started_ns = now_ns()
-        self.watch.start(
+        self.watching = self.watch.start(
             connections=[WatchedConnection("t-sub-1", "n1", "subscriber", self.local, server)]
         )
 
@@ -125,7 +125,7 @@ class Run:
 
     def judged(self, received: int) -> tuple[WatchedTables, Bottleneck]:
         ended_ns = now_ns()
-        tables = self.watch.stop()
+        tables = self.watching.stop()
         entry: dict[str, Any] = {"peer": "t-pub-0", "node": "n1", **asdict(self.our_end())}
         evidence = gather(
             tables,
@@ -203,12 +203,12 @@ def test_a_broker_that_dies_is_noted(broker_factory: BrokerFactory) -> None:
         return [watched]
 
     watch = Watch(processes, every_s=0.02)
-    watch.start()
+    watching = watch.start()
     wait_for(lambda: len(samples) >= 2, 10, "samples of the broker alive")
     broker.kill()
     seen = len(samples)
     wait_for(lambda: len(samples) > seen + 1, 10, "a sample of the broker dead")
-    tables = watch.stop()
+    tables = watching.stop()
     assert f"n1: broker (process {watched.pids[0]}) ended while it was watched" in tables.notes
 
 
@@ -254,12 +254,12 @@ def test_traffic_of_the_link_between_two_nodes(
         nodes = [Watched(node.id, "node", (node.pid,)) for node in (a, b)]
         watch = Watch(lambda: nodes, admins, every_s=0.1)
         asked_ns = now_ns()
-        watch.start()
+        watching = watch.start()
         wait_for(lambda: len(answers) >= 2, 10, "the first answers of the nodes")
         for _ in range(20):
             publisher.send(Publish("t", b"x", 0))
             subscriber.receive()
-        tables = watch.stop()
+        tables = watching.stop()
     rows = tables.links.to_pylist()
     sent = [row["messages_out"] for row in rows if (row["node"], row["peer"]) == ("a", "b")]
     assert sent[-1] - sent[0] == 20
@@ -277,9 +277,9 @@ def test_a_node_that_hangs_does_not_delay_the_samples(
         watch = Watch(admins={"a": Address("127.0.0.1", node.admin_port)}, every_s=0.02)
         node.pause()
         try:
-            watch.start()
+            watching = watch.start()
             wait_for(lambda: answers, 30, "the watch to give up on the node")
-            tables = watch.stop()
+            tables = watching.stop()
         finally:
             node.resume()
     assert not any(answers)

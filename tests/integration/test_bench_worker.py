@@ -23,9 +23,9 @@ from benchmarks.load.rounds import Plan, measure_flood, measure_sending
 from conftest import BrokerFactory
 from isthmus.bench.coordinator.control import ControlMessage, LineChannel
 from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
-from isthmus.bench.load.plan import LoadClient
 from isthmus.brokers.base import Broker
 from isthmus.mqtt.packets import Publish
+from isthmus.pipeline.log.reading import LoggedClient
 from isthmus.pipeline.log.schema import TABLES, Table, file_path
 from isthmus.processes.children import Launch, end, launch
 from isthmus.processes.ports import free_port
@@ -64,7 +64,7 @@ class Load:
         return answer
 
     def connect(
-        self, clients: list[LoadClient], port: int, *, expected: str = "connected", **changed: Any
+        self, clients: list[LoggedClient], port: int, *, expected: str = "connected", **changed: Any
     ) -> ControlMessage:
         target = {"host": "127.0.0.1", "port": port, "username": None, "password": None}
         order: dict[str, Any] = {
@@ -131,14 +131,14 @@ def broker(broker_factory: BrokerFactory) -> Broker:
     return broker_factory("mosquitto", extra=["max_queued_messages 0"])
 
 
-def population(publishers: int, subscribers: int, *, latency: bool = True) -> list[LoadClient]:
+def population(publishers: int, subscribers: int, *, latency: bool = True) -> list[LoggedClient]:
     """t-clients in turns on both topics, and a pair of l-clients on the first."""
-    clients: list[LoadClient] = []
+    clients: list[LoggedClient] = []
 
     def add(kind: Any, role: Any, topic: int) -> None:
         number = len(clients)
         name = f"{kind}-{role[:3]}-{number}"
-        clients.append(LoadClient(number, name, kind, role, topic, "n1", "w0"))
+        clients.append(LoggedClient(number, name, kind, role, topic, "n1", "w0"))
 
     for number in range(publishers):
         add("t", "publisher", number % 2)
@@ -150,7 +150,7 @@ def population(publishers: int, subscribers: int, *, latency: bool = True) -> li
     return clients
 
 
-def expected(clients: list[LoadClient], sent: Mapping[int, int]) -> int:
+def expected(clients: list[LoggedClient], sent: Mapping[int, int]) -> int:
     topics = {client.client: client.topic for client in clients}
     return sum(
         count
@@ -160,7 +160,9 @@ def expected(clients: list[LoadClient], sent: Mapping[int, int]) -> int:
     )
 
 
-def check_files(load: Load, run: str, measured: ControlMessage, clients: list[LoadClient]) -> None:
+def check_files(
+    load: Load, run: str, measured: ControlMessage, clients: list[LoggedClient]
+) -> None:
     """All messages are there, once, in order, with the right fields."""
     publishes, deliveries = load.rows("publishes", run), load.rows("deliveries", run)
     links = load.rows("links", run)
@@ -194,7 +196,7 @@ def check_files(load: Load, run: str, measured: ControlMessage, clients: list[Lo
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_two_runs_in_one_session(load: Load, broker: Broker, qos: int) -> None:
     clients = population(4, 6)
-    elsewhere = LoadClient(99, "t-sub-99", "t", "subscriber", 0, "n1", "w1")
+    elsewhere = LoggedClient(99, "t-sub-99", "t", "subscriber", 0, "n1", "w1")
     load.say("clock")
     assert abs(load.hear("clock")["t_ns"] - time.time_ns()) < 10_000 * MS
     connected = load.connect([*clients, elsewhere], broker.port, qos={"t": qos, "l": qos})

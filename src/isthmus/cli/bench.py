@@ -231,9 +231,9 @@ def ildm(
     ] = None,
 ) -> None:
     """ILDM (2019) section 6: single brokers, patterns A-D with PF and SF, mixed brokers."""
-    from isthmus.reproduce.ildm.command import run_ildm
+    from isthmus.reproduce.ildm.command import Settings, run_ildm
 
-    raise typer.Exit(run_ildm(out, quick=quick, only=only or (), grid=grid, docs=docs))
+    raise typer.Exit(run_ildm(Settings(out, quick, tuple(only or ()), grid, docs)))
 
 
 def _scenario(

@@ -39,7 +39,7 @@ from isthmus.config.addresses import Address
 from isthmus.errors import LoadError, LoadFailed
 from isthmus.fabric.processes import interruptible
 from isthmus.logs import configure, get_logger
-from isthmus.pipeline.log.schema import TABLES, Table, file_path
+from isthmus.pipeline.log.schema import TABLES, file_path
 from isthmus.processes.folders import OwnedFolder
 
 __all__ = ["MAX_CONNECTIONS", "Agent", "serve"]
@@ -106,8 +106,12 @@ class Agent:
             writer = greet_coordinator(channel, self._token, platform.node())
             channel.max_line_bytes = MAX_LINE_BYTES
             log.info("load process started", writer=writer, coordinator=peer)
-            with _Relay(writer, channel, self._command) as relay:
-                relay.run()
+            with ExitStack() as stack:
+                folder = OwnedFolder(f"agent-{writer}")
+                stack.callback(folder.remove)
+                worker = LocalWorker(writer, folder.path, self._command)
+                stack.callback(worker.close)
+                _Relay(channel, worker, folder.path / "log").run()
             log.info("load process ended", writer=writer, coordinator=peer)
         except EOFError:
             log.info("connection ended in its greeting", peer=peer)
@@ -126,24 +130,10 @@ class Agent:
 class _Relay:
     """Between a coordinator and the load process that it asked for."""
 
-    def __init__(self, writer: str, coordinator: LineChannel, command: Sequence[str]) -> None:
-        self._writer = writer
+    def __init__(self, coordinator: LineChannel, worker: LocalWorker, log: Path) -> None:
         self._coordinator = coordinator
-        self._command = command
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Relay:
-        with ExitStack() as stack:
-            folder = OwnedFolder(f"agent-{self._writer}")
-            stack.callback(folder.remove)
-            self._log = folder.path / "log"
-            self._worker = LocalWorker(self._writer, folder.path, self._command)
-            stack.callback(self._worker.close)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._worker = worker
+        self._log = log
 
     def run(self) -> None:
         """Pass lines on, both ways, until the coordinator has gone or asks to close."""
@@ -190,20 +180,17 @@ class _Relay:
         table = item(message, "table", str, self._coordinator.name)
         if table not in TABLES:
             raise LoadFailed(self._coordinator.name, f"asked for {table!r}, which is no table")
-        path = self._path(table, self._run(message))
+        path = file_path(self._log, table, self._run(message), self._worker.writer)
         try:
             file = path.open("rb")
         except OSError as error:
-            raise LoadFailed(self._writer, f"has no {table} of that run: {error}") from None
+            raise LoadFailed(self._worker.writer, f"has no {table} of that run: {error}") from None
         with file:
             size = path.stat().st_size
             self._coordinator.send({"is": "file", "table": table, "bytes": size}, SEND_S)
             while chunk := file.read(CHUNK_BYTES):
                 self._coordinator.send_bytes(chunk, SEND_S)
         path.unlink()
-
-    def _path(self, table: Table, run: str) -> Path:
-        return file_path(self._log, table, run, self._writer)
 
     def _run(self, message: ControlMessage) -> str:
         run = item(message, "run", str, self._coordinator.name)

@@ -246,11 +246,11 @@ class LoadSession:
             yield seen
             return
         load = [Watched("", f"load:{w.writer}", w.pids) for w in crew.workers if w.pids]
-        self._watch.start(load, self._connections)
+        watching = self._watch.start(load, self._connections)
         try:
             yield seen
         finally:
-            seen.append(self._watch.stop())
+            seen.append(watching.stop())
 
     def _measure_message(
         self,

@@ -20,10 +20,10 @@ from typing import Final
 from isthmus.bench.load.acknowledging import Answers
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.connecting import Connected
-from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.load.receiving import Inbox, Parser
 from isthmus.bench.load.sending import Outbox, Publisher
 from isthmus.errors import RemoteProtocolError
+from isthmus.pipeline.log.reading import LoggedClient
 
 __all__ = ["ClientConnection", "Loss", "Poller", "PublishingClient", "SubscribingClient"]
 
@@ -37,7 +37,7 @@ READY_AT_ONCE: Final = 256
 class Loss:
     """A client lost its connection."""
 
-    client: LoadClient
+    client: LoggedClient
     t_ns: int
     problem: str
 

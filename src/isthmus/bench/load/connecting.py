@@ -20,12 +20,12 @@ import uvloop
 
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.load.frames import LEVEL, MAX_FRAME_BYTES
-from isthmus.bench.load.plan import LoadClient
 from isthmus.errors import LoadError, RemoteProtocolError
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
 from isthmus.mqtt.packets import ConnAck, Connect, Packet, Publish, SubAck, Subscribe, Subscription
+from isthmus.pipeline.log.reading import LoggedClient
 from isthmus.processes.kernel import raise_open_files
 
 __all__ = ["Connected", "connect_clients"]
@@ -39,14 +39,14 @@ SPARE_FILES: Final = 64
 class Connected:
     """A client whose broker has accepted it, with its non-blocking socket."""
 
-    client: LoadClient
+    client: LoggedClient
     sock: socket.socket
     early: bytes
     """Messages that came before the answer to SUBSCRIBE."""
 
 
 def connect_clients(
-    clients: Sequence[LoadClient],
+    clients: Sequence[LoggedClient],
     topics: Sequence[str],
     targets: Mapping[str, Target],
     qos: Mapping[str, int],
@@ -82,7 +82,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _connect_all(
-    clients: Sequence[LoadClient],
+    clients: Sequence[LoggedClient],
     topics: Sequence[str],
     targets: Mapping[str, Target],
     qos: Mapping[str, int],
@@ -96,7 +96,7 @@ async def _connect_all(
     }
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(client: LoadClient) -> Connected:
+    async def one(client: LoggedClient) -> Connected:
         async with limit:
             for attempt in range(1, ATTEMPTS + 1):
                 try:
@@ -106,7 +106,7 @@ async def _connect_all(
                         raise
             raise AssertionError("the last attempt returns or raises")
 
-    async def attempted(client: LoadClient, client_id: str) -> Connected:
+    async def attempted(client: LoggedClient, client_id: str) -> Connected:
         target = targets[client.node]
         where = f"{client.name} at {client.node} ({target.host}:{target.port})"
         family, address = addresses[client.node]

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from isthmus.bench.coordinator.control import ControlMessage, item
-from isthmus.bench.load.plan import ClientKind, Plan
+from isthmus.bench.load.plan import Plan
 from isthmus.errors import LoadFailed
+from isthmus.pipeline.log.reading import ClientKind
 
 __all__ = ["QUIET_S", "Arrivals", "Ending", "Report", "Totals", "fan_out"]
 

@@ -9,28 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from isthmus.bench.scenario import Scenario
+from isthmus.pipeline.log.reading import ClientKind, ClientRole, LoggedClient
 
-__all__ = ["ClientRole", "LoadClient", "Plan", "plan_clients"]
-
-ClientKind = Literal["t", "l"]
-ClientRole = Literal["publisher", "subscriber"]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadClient:
-    """One client of a run."""
-
-    client: int
-    name: str
-    kind: ClientKind
-    role: ClientRole
-    topic: int
-    """Index into the plan's topics."""
-    node: str
-    writer: str
+__all__ = ["Plan", "plan_clients"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +21,14 @@ class Plan:
     """All clients of a run; `client` is the index into `clients`."""
 
     topics: tuple[str, ...]
-    clients: tuple[LoadClient, ...]
+    clients: tuple[LoggedClient, ...]
 
     @property
     def writers(self) -> tuple[str, ...]:
         """Those that play at least one client."""
         return tuple(dict.fromkeys(client.writer for client in self.clients))
 
-    def of(self, writer: str) -> tuple[LoadClient, ...]:
+    def of(self, writer: str) -> tuple[LoggedClient, ...]:
         """The clients that `writer` plays."""
         return tuple(client for client in self.clients if client.writer == writer)
 
@@ -55,13 +38,13 @@ def plan_clients(
 ) -> Plan:
     """Number the clients of `scenario` and share them out."""
     topics = {topic: index for index, topic in enumerate(scenario.topics)}
-    clients: list[LoadClient] = []
+    clients: list[LoggedClient] = []
     dealt = {"publisher": 0, "subscriber": 0}
 
     def add(kind: ClientKind, role: ClientRole, topic: str, node: str, writer: str) -> None:
         number = len(clients)
         name = f"{kind}-{role[:3]}-{number}"
-        clients.append(LoadClient(number, name, kind, role, topics[topic], node, writer))
+        clients.append(LoggedClient(number, name, kind, role, topics[topic], node, writer))
 
     def deal(role: ClientRole) -> str:
         writer = throughput_writers[dealt[role] % len(throughput_writers)]

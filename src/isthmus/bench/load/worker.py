@@ -29,9 +29,9 @@ from isthmus.bench.load.clients import Poller
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.connecting import connect_clients
 from isthmus.bench.load.measurement import Measurement, Order
-from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.load.population import Population
 from isthmus.errors import IsthmusError, LoadError, LoadFailed
+from isthmus.pipeline.log.reading import LoggedClient
 
 __all__ = ["Worker", "main"]
 
@@ -109,7 +109,7 @@ class Worker:
         if self._population is not None:
             raise LoadError("connect: the clients are connected already")
         told = item(order, "clients", list, COORDINATOR)
-        ours = [LoadClient(**one) for one in told if one["writer"] == self._writer]
+        ours = [LoggedClient(**one) for one in told if one["writer"] == self._writer]
         topics = item(order, "topics", list, COORDINATOR)
         qos = item(order, "qos", dict, COORDINATOR)
         targets = {

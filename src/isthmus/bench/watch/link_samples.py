@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Protocol
 
-from isthmus.bench.load.plan import LoadClient
 from isthmus.bench.watch import tcp_info
 from isthmus.bench.watch.samples import LinkRow, link_row
 from isthmus.bench.watch.tcp_info import TcpInfo
+from isthmus.pipeline.log.reading import LoggedClient
 from isthmus.pipeline.log.schema import LINKS
 
 __all__ = ["LinkSamples", "Sampled"]
@@ -22,22 +23,11 @@ __all__ = ["LinkSamples", "Sampled"]
 AT_ONCE: Final = 500
 GROUP_ROWS: Final = 1 << 14
 
-_REPORTED: Final = (
-    "retransmits",
-    "duplicate_retransmits",
-    "segments_out",
-    "rwnd_limited_us",
-    "sndbuf_limited_us",
-    "busy_us",
-    "bytes_sent",
-    "bytes_received",
-)
-
 
 class Sampled(Protocol):
     """A client's connection; its socket is None when it is lost."""
 
-    client: LoadClient
+    client: LoggedClient
     sock: socket.socket | None
 
     def messages(self) -> tuple[int, int]:
@@ -89,11 +79,9 @@ class LinkSamples:
             self._look(number)
             first, last = self._first[number], self._last[number]
             client = connection.client
-            entry: dict[str, Any] = {"peer": client.name, "node": client.node}
-            grown = None if first is None or last is None else last.since(first)
-            entry |= {name: getattr(grown, name, None) for name in _REPORTED}
-            entry["receive_window_min_bytes"] = self._window_bytes[number]
-            found.append(entry)
+            grown = tcp_info.UNKNOWN if first is None or last is None else last.since(first)
+            entry = {"peer": client.name, "node": client.node, **asdict(grown)}
+            found.append(entry | {"receive_window_min_bytes": self._window_bytes[number]})
         return found
 
     def _look(self, number: int) -> TcpInfo | None:

@@ -26,24 +26,19 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import Final, Protocol
 
-__all__ = ["TcpInfo", "decode", "of_connections", "read"]
+__all__ = ["UNKNOWN", "TcpInfo", "decode", "of_connections", "read"]
 
 # The fields we keep and where they begin; all that lies between is skipped.  In this order
 # they also grew: a struct that ends early lacks a tail of this list.
 _FIELDS: Final = (
-    ("rtt_us", 68, "I"),
     ("retransmits", 100, "I"),
-    ("bytes_acked", 120, "Q"),  # Linux 4.1
-    ("bytes_received", 128, "Q"),
+    ("bytes_received", 128, "Q"),  # Linux 4.1
     ("segments_out", 136, "I"),  # 4.2
-    ("segments_in", 140, "I"),
-    ("unsent_bytes", 144, "I"),  # 4.6
     ("busy_us", 168, "Q"),  # 4.10
     ("rwnd_limited_us", 176, "Q"),
     ("sndbuf_limited_us", 184, "Q"),
     ("bytes_sent", 200, "Q"),  # 4.19
     ("duplicate_retransmits", 216, "I"),
-    ("send_window_bytes", 228, "I"),  # 5.4
     ("receive_window_bytes", 232, "I"),  # 6.2
 )
 
@@ -59,11 +54,7 @@ def _layout() -> tuple[struct.Struct, tuple[int, ...]]:
 
 
 _LAYOUT, _ENDS = _layout()
-_COUNTERS: Final = tuple(
-    name
-    for name, _, _ in _FIELDS
-    if name not in ("rtt_us", "unsent_bytes") and "window" not in name
-)
+_COUNTERS: Final = tuple(name for name, _, _ in _FIELDS if name != "receive_window_bytes")
 _ASKED_BYTES: Final = 512  # more than the struct has; the kernel says how much it filled
 
 
@@ -71,15 +62,10 @@ _ASKED_BYTES: Final = 512  # more than the struct has; the kernel says how much 
 class TcpInfo:
     """One connection as one of its ends sees it; counters since it began."""
 
-    rtt_us: int | None
     retransmits: int | None
     """Segments sent again."""
-    bytes_acked: int | None
     bytes_received: int | None
     segments_out: int | None
-    segments_in: int | None
-    unsent_bytes: int | None
-    """Taken from the process and not sent yet."""
     busy_us: int | None
     """Time with anything to send or to be acknowledged; the next two are parts of it."""
     rwnd_limited_us: int | None
@@ -90,19 +76,21 @@ class TcpInfo:
     """Those sent again included."""
     duplicate_retransmits: int | None
     """Of `retransmits`: those that the other end had already, as it says by DSACK."""
-    send_window_bytes: int | None
-    """What the other end is ready to take now."""
     receive_window_bytes: int | None
     """What this end is ready to take now."""
 
     def since(self, earlier: TcpInfo) -> TcpInfo:
-        """The counters' growth since `earlier`; what is no counter is as it is now."""
+        """The counters' growth since `earlier`; the window, which is none, is as it is now."""
         changes: dict[str, int] = {}
         for name in _COUNTERS:
             now, before = getattr(self, name), getattr(earlier, name)
             if now is not None and before is not None:
                 changes[name] = now - before
         return replace(self, **changes)
+
+
+UNKNOWN: Final = TcpInfo(*[None] * len(_FIELDS))
+"""Of a connection that nobody could ask about."""
 
 
 class _Asked(Protocol):

@@ -9,7 +9,7 @@ What it looks at, into the log's `resources` and `links` (:mod:`isthmus.pipeline
 
 Two threads, so that a node too busy to answer does not delay the rest.  What cannot be seen (a
 server on another machine, a process that ended, an interface without counters) is a note, never an
-error; an error of the watch itself is raised by :meth:`Watch.stop`.
+error; an error of the watch itself is raised by :meth:`Watching.stop`.
 
 Memory is bounded, see :mod:`isthmus.bench.watch.samples`.
 """
@@ -45,6 +45,7 @@ __all__ = [
     "Watched",
     "WatchedConnection",
     "WatchedTables",
+    "Watching",
 ]
 
 MACHINE: Final = "machine"
@@ -112,63 +113,32 @@ class WatchedTables:
     """What ended, and what could not be seen."""
 
 
+@dataclass(frozen=True, slots=True)
 class Watch:
-    """Watches one measurement after the other, each between `start` and `stop`.
+    """How to watch measurements, each from `start` on."""
 
-    `processes` is asked at every sample, so a process that was started anew is found again;
-    `throttled` tells of a node and a process of it how long a CPU quota has kept it waiting.
-    """
-
-    def __init__(
-        self,
-        processes: Callable[[], Sequence[Watched]] = tuple,
-        admins: Mapping[str, Address] | None = None,
-        throttled: Throttled | None = None,
-        *,
-        every_s: float = 1.0,
-    ) -> None:
-        self._processes = processes
-        self._admins = dict(admins or {})
-        self._throttled = throttled
-        self._every_s = every_s
-        self._run: _Watching | None = None
+    processes: Callable[[], Sequence[Watched]] = tuple
+    """Asked at every sample, so a process that was started anew is found again."""
+    admins: Mapping[str, Address] = field(default_factory=dict)
+    throttled: Throttled = lambda node, process: None
+    every_s: float = 1.0
 
     def start(
         self, load: Sequence[Watched] = (), connections: Sequence[WatchedConnection] = ()
-    ) -> None:
+    ) -> Watching:
         """Begin with a first sample; `load` are the load tool's processes, `connections` its
         clients'."""
-        if self._run is not None:
-            raise RuntimeError("the watch runs already; stop it first")
-
-        def processes() -> Sequence[Watched]:
-            return [*self._processes(), *load]
-
-        self._run = _Watching(processes, self._admins, self._throttled, self._every_s, connections)
-
-    def stop(self) -> WatchedTables:
-        """End with a last sample; raises what went wrong in the watch itself."""
-        if self._run is None:
-            raise RuntimeError("the watch does not run; start it first")
-        run, self._run = self._run, None
-        return run.stop()
+        return Watching(self, load, connections)
 
 
-class _Watching:
+class Watching:
     """One measurement's threads and samples."""
 
     def __init__(
-        self,
-        processes: Callable[[], Sequence[Watched]],
-        admins: Mapping[str, Address],
-        throttled: Throttled | None,
-        every_s: float,
-        connections: Sequence[WatchedConnection],
+        self, how: Watch, load: Sequence[Watched], connections: Sequence[WatchedConnection]
     ) -> None:
-        self._processes = processes
-        self._admins = admins
-        self._throttled = throttled
-        self._every_s = every_s
+        self._how = how
+        self._load = load
         self._by_socket = {
             (c.server.port, c.local): c for c in connections if c.role == "subscriber"
         }
@@ -206,6 +176,7 @@ class _Watching:
             thread.start()
 
     def stop(self) -> WatchedTables:
+        """End with a last sample; raises what went wrong in the watch itself."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(JOIN_S)
@@ -245,8 +216,8 @@ class _Watching:
             work(tick)
             while True:
                 # A tick that was missed is left out, not made up for.
-                tick = max(tick, int((time.monotonic() - begun_s) / self._every_s)) + 1
-                due_s = begun_s + tick * self._every_s
+                tick = max(tick, int((time.monotonic() - begun_s) / self._how.every_s)) + 1
+                due_s = begun_s + tick * self._how.every_s
                 if self._stopping.wait(max(0.0, due_s - time.monotonic())):
                     break
                 work(tick)
@@ -263,7 +234,7 @@ class _Watching:
             self._sockets.append(self._servers_ends())
 
     def _usage(self) -> list[ResourceRow]:
-        watched = self._processes()
+        watched = [*self._how.processes(), *self._load]
         roots = {pid for one in watched for pid in one.pids}
         snapshot, t_ns, machine = Snapshot(), now_ns(), machine_use()
         rows = [ResourceRow(t_ns, "", MACHINE, machine.cpu_ns, machine.rss_bytes, None)]
@@ -283,10 +254,10 @@ class _Watching:
 
     def _waited_ns(self, one: Watched) -> int | None:
         """By the process's own quota, or by the server's where it has none of its own."""
-        if self._throttled is None or not one.node:
+        if not one.node:
             return None
-        own_ns = self._throttled(one.node, one.process)
-        return self._throttled(one.node, None) if own_ns is None else own_ns
+        own_ns = self._how.throttled(one.node, one.process)
+        return self._how.throttled(one.node, None) if own_ns is None else own_ns
 
     def _servers_ends(self) -> list[LinkRow]:
         try:
@@ -312,7 +283,7 @@ class _Watching:
         if not self._links.due(tick):
             return
         rows: list[LinkRow] = []
-        for node, address in self._admins.items():
+        for node, address in self._how.admins.items():
             if self._stopping.is_set() and node not in self._answering:
                 continue  # one that hangs does not delay the end
             try:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +34,8 @@ from isthmus.pipeline.log.schema import (
 __all__ = [
     "NAME",
     "TIME_RANGE_NS",
+    "ClientKind",
+    "ClientRole",
     "Clock",
     "LoggedClient",
     "LoggedFile",
@@ -58,15 +60,20 @@ _LATEST_NS: Final = 1 << 62
 """Times from here on (the year 2116) are no nanoseconds since the epoch."""
 
 
+ClientKind = Literal["t", "l"]
+ClientRole = Literal["publisher", "subscriber"]
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedClient:
     """One client of a run, as `runs.clients` has it."""
 
     client: int
     name: str
-    kind: str
-    role: str
+    kind: ClientKind
+    role: ClientRole
     topic: int
+    """Index into the run's topics."""
     node: str
     writer: str
 

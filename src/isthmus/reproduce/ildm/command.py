@@ -49,18 +49,10 @@ Search = Callable[..., Searched]
 Compute = Callable[[Path, Path, Sequence[str]], IndexTables]
 
 
-def run_ildm(
-    out: Path,
-    *,
-    quick: bool = False,
-    only: Sequence[str] = (),
-    grid: bool = False,
-    docs: Path | None = None,
-) -> int:
+def run_ildm(settings: Settings) -> int:
     """The command: 0 if every experiment that was asked for was made, else 1."""
     with interruptible():
-        done = reproduce(Settings(out, quick, tuple(only), grid, docs))
-    return 1 if done.failed else 0
+        return 1 if reproduce(settings).failed else 0
 
 
 def reproduce(

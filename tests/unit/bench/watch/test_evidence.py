@@ -72,7 +72,7 @@ def test_one_sample_tells_nothing() -> None:
 
 
 def test_who_sends_on_which_connection() -> None:
-    end = TcpInfo(*[0] * 14)
+    end = TcpInfo(*[0] * 9)
     seen = WatchedTables(servers_ends=(ServersEnd("t-sub-1", "n2", end),))
     found = gathered(
         seen,
