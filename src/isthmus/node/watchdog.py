@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 from isthmus.exchange.client.counters import Counters
 from isthmus.logs import get_logger
@@ -27,37 +28,23 @@ LOG_EVERY_S = 10.0
 log = get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Watchdog:
     """Counts the turns that took too long."""
 
-    __slots__ = (
-        "_counters",
-        "_cpu_s",
-        "_due_s",
-        "_last_log_s",
-        "_loop",
-        "_timer",
-        "_untold",
-        "_worst",
-        "busiest_cpu_s",
-        "longest_cpu_s",
-        "longest_s",
-    )
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters) -> None:
-        self._loop = loop
-        self._counters = counters
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_s = 0.0
-        self._cpu_s = 0.0
-        self._untold = 0
-        self._worst = (0.0, 0.0)
-        self._last_log_s = -LOG_EVERY_S
-        self.longest_s = 0.0
-        """The longest turn since the start, and the processor time in it."""
-        self.longest_cpu_s = 0.0
-        self.busiest_cpu_s = 0.0
-        """The most processor time in one turn, perhaps another; to within `TICK_S`."""
+    _loop: asyncio.AbstractEventLoop
+    _counters: Counters
+    _timer: asyncio.TimerHandle | None = None
+    _due_s: float = 0.0
+    _cpu_s: float = 0.0
+    _untold: int = 0
+    _worst: tuple[float, float] = (0.0, 0.0)
+    _last_log_s: float = -LOG_EVERY_S
+    longest_s: float = 0.0
+    """The longest turn since the start, and the processor time in it."""
+    longest_cpu_s: float = 0.0
+    busiest_cpu_s: float = 0.0
+    """The most processor time in one turn, perhaps another; to within `TICK_S`."""
 
     def start(self) -> None:
         self._again(time.monotonic(), time.thread_time())

@@ -41,40 +41,12 @@ KINDS: Final = {
     "clocks": {"publish": 8, "retain": 6, "clock": 4, "kill": 2, "partition": 2, "break": 1},
     "brokers": {"publish": 10, "poison": 4, "slow": 3, "partition": 1, "break": 1},
     "clients": {"publish": 12, "takeover": 4, "barge": 4, "return": 2, "partition": 1, "break": 1},
-    "torn": {
-        "publish": 8,
-        "retain": 5,
-        "tear": 5,
-        "subscribe": 3,
-        "unsubscribe": 2,
-        "vanish": 2,
-        "connect": 4,
-    },
-    "attack": {
-        "publish": 12,
-        "retain": 4,
-        "break": 1,
-        "partition": 2,
-        "long_partition": 1,
-        "double": 1,
-        "tear": 2,
-        "rename": 1,
-        "twin": 1,
-        "clock": 2,
-        "slow": 1,
-        "poison": 2,
-        "barge": 2,
-        "takeover": 2,
-        "expiring": 2,
-        "broker_crash": 1,
-        "link": 2,
-        "unlink": 1,
-        "subscribe": 3,
-        "unsubscribe": 2,
-        "vanish": 2,
-        "leave": 1,
-        "connect": 4,
-    },
+    "torn": {"publish": 8, "retain": 5, "tear": 5}
+    | {"subscribe": 3, "unsubscribe": 2, "vanish": 2, "connect": 4},
+    "attack": {"publish": 12, "retain": 4, "break": 1, "partition": 2, "long_partition": 1}
+    | {"double": 1, "tear": 2, "rename": 1, "twin": 1, "clock": 2, "slow": 1, "poison": 2}
+    | {"barge": 2, "takeover": 2, "expiring": 2, "broker_crash": 1, "link": 2, "unlink": 1}
+    | {"subscribe": 3, "unsubscribe": 2, "vanish": 2, "leave": 1, "connect": 4},
 }
 
 

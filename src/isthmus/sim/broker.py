@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
@@ -201,23 +201,19 @@ class BrokerConnection:
         self._broker.publish(publish)
 
 
+@dataclass(eq=False, repr=False)
 class SimBroker:
     """One broker, beside one node."""
 
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        trace: Trace,
-        *,
-        level: int,
-        delay_s: float,
-        persistent: bool,
-    ) -> None:
-        self.name = name
-        self.level = level
-        self.delay_s = delay_s
-        self.persistent = persistent
+    name: str
+    _engine: Engine
+    _trace: Trace
+    _: KW_ONLY
+    level: int
+    delay_s: float
+    persistent: bool
+
+    def __post_init__(self) -> None:
         self.up = True
         self.sessions: dict[str, KeptSession] = {}
         self.connections: dict[BrokerConnection, None] = {}
@@ -231,8 +227,6 @@ class SimBroker:
         self.poison: set[str] = set()
         """Topics on which it closes the session."""
         self._to_s = self._from_s = 0.0
-        self._engine = engine
-        self._trace = trace
 
     # ---- time ----------------------------------------------------------------------------
 

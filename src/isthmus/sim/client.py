@@ -10,7 +10,7 @@ sends again at QoS 1, with DUP set, it takes once: what it got twice came twice 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -99,30 +99,23 @@ class ClientConnection:
         self._client.lost(self)
 
 
+@dataclass(eq=False, repr=False)
 class SimClient:
     """A client that knows one node."""
 
-    def __init__(
-        self,
-        node: SimNode,
-        client_id: str,
-        *,
-        level: int = 5,
-        clean_start: bool = True,
-        session_expiry_s: int = 0,
-        will: Will | None = None,
-        delay_s: float = 0.001,
-        reconnect_s: float = 0.5,
-        packet_ids: int = 65_535,
-    ) -> None:
-        self.node = node
-        self.client_id = client_id
-        self.level = level
-        self.clean_start = clean_start
-        self.session_expiry_s = session_expiry_s
-        self.will = will
-        self.delay_s = delay_s
-        self.reconnect_s = reconnect_s
+    node: SimNode
+    client_id: str
+    _: KW_ONLY
+    level: int = 5
+    clean_start: bool = True
+    session_expiry_s: int = 0
+    will: Will | None = None
+    delay_s: float = 0.001
+    reconnect_s: float = 0.5
+    packet_ids: int = 65_535
+    """How many packet identifiers it uses; few, so that they come round."""
+
+    def __post_init__(self) -> None:
         self.wanted: dict[str, int] = {}
         self.received: list[Received] = []
         self.acknowledged: list[bytes] = []
@@ -135,8 +128,6 @@ class SimClient:
         self.connecting: Callable[[SimClient], None] | None = None
         """Called before each CONNECT; may change the will."""
         self.was_refused = False
-        self.packet_ids = packet_ids
-        """How many packet identifiers it uses; few, so that they come round."""
         self._packet_id = 0
         self._asked: dict[int, tuple[str, ...]] = {}
         """What SUBSCRIBEs that are not answered have asked for."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -64,40 +64,24 @@ class Endpoint(Protocol):
     def lost(self, connection: Connection, cause: str) -> None: ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class SimChannel:
     """One end of a connection."""
 
-    __slots__ = (
-        "_free_s",
-        "_network",
-        "_owed",
-        "_wire",
-        "connection",
-        "ended",
-        "flight",
-        "flight_bytes",
-        "lost",
-        "other",
-        "owner",
-        "severed",
-    )
-
-    other: SimChannel
-
-    def __init__(self, network: Network, owner: Endpoint, wire: WireSettings) -> None:
-        self._network = network
-        self._wire = wire
-        self.owner = owner
-        self.connection: Connection | None = None
-        self.flight: deque[bytes] = deque()
-        """Written here and not yet arrived there; an empty chunk is the end of the stream."""
-        self.flight_bytes = 0
-        self.ended = False
-        """This end neither sends nor receives any more."""
-        self.lost = False
-        self.severed = False
-        self._owed = 0
-        self._free_s = 0.0
+    _network: Network
+    owner: Endpoint
+    _wire: WireSettings
+    other: SimChannel = field(init=False)
+    connection: Connection | None = None
+    flight: deque[bytes] = field(default_factory=deque)
+    """Written here and not yet arrived there; an empty chunk is the end of the stream."""
+    flight_bytes: int = 0
+    ended: bool = False
+    """This end neither sends nor receives any more."""
+    lost: bool = False
+    severed: bool = False
+    _owed: int = 0
+    _free_s: float = 0.0
 
     @property
     def remote(self) -> str:

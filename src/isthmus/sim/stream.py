@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -33,38 +34,22 @@ class StreamProtocol(Protocol):
     def connection_lost(self, exc: Exception | None) -> None: ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StreamEnd:
     """One end; a `Wire`."""
 
-    __slots__ = (
-        "_arrival",
-        "_engine",
-        "_lost",
-        "_paused",
-        "_random",
-        "_unread",
-        "closing",
-        "name",
-        "other",
-        "protocol",
-    )
-
-    other: StreamEnd
-
-    def __init__(
-        self, engine: Engine, rng: random.Random, arrival: Callable[[], float], name: str
-    ) -> None:
-        """`arrival`: when what is written now is there; never earlier than what was before."""
-        self._engine = engine
-        self._random = rng
-        self._arrival = arrival
-        self._unread: deque[bytes] = deque()
-        self._paused = False
-        self._lost = False
-        self.closing = False
-        self.name = name
-        """Of who is at the other end."""
-        self.protocol: StreamProtocol | None = None
+    _engine: Engine
+    _random: random.Random
+    _arrival: Callable[[], float]
+    """When what is written now is there; never earlier than what was before."""
+    name: str
+    """Of who is at the other end."""
+    other: StreamEnd = field(init=False)
+    protocol: StreamProtocol | None = None
+    closing: bool = False
+    _unread: deque[bytes] = field(default_factory=deque)
+    _paused: bool = False
+    _lost: bool = False
 
     def attach(self, protocol: StreamProtocol) -> None:
         self.protocol = protocol

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
+
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine
 
@@ -10,6 +12,7 @@ __all__ = ["Trace"]
 MAX_LINES = 200_000
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Trace:
     """Lines with the time in front.
 
@@ -17,18 +20,16 @@ class Trace:
     with one.
     """
 
-    __slots__ = ("_engine", "accusations", "arrivals", "departures", "lines", "on")
-
-    def __init__(self, engine: Engine, *, on: bool) -> None:
-        self._engine = engine
-        self.on = on
-        self.lines: list[str] = []
-        self.accusations: list[str] = []
-        """Where a node found another at fault; all are honest here, so each is a fault of ours."""
-        self.departures: list[tuple[float, str, str]] = []
-        """When which machine let which neighbor go."""
-        self.arrivals: list[tuple[float, str, str]] = []
-        """When which machine was linked with which neighbor."""
+    _engine: Engine
+    _: KW_ONLY
+    on: bool
+    lines: list[str] = field(default_factory=list)
+    accusations: list[str] = field(default_factory=list)
+    """Where a node found another at fault; all are honest here, so each is a fault of ours."""
+    departures: list[tuple[float, str, str]] = field(default_factory=list)
+    """When which machine let which neighbor go."""
+    arrivals: list[tuple[float, str, str]] = field(default_factory=list)
+    """When which machine was linked with which neighbor."""
 
     def linked(self, who: str, neighbor: str) -> None:
         self.arrivals.append((self._engine.now_s, who, neighbor))
