@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
@@ -313,6 +312,3 @@ class SimFabric:
             }
             for node, host in self._living()
         }
-
-    def status(self) -> dict[str, Any]:
-        return {name: node.status() for name, node in self.nodes.items() if node.running}

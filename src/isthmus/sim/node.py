@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from isthmus.cooperation.api import CooperationAlgorithm
@@ -168,6 +167,3 @@ class SimNode:
             opened=lambda end: end.attach(connection),
             refused=lambda: connection.connection_lost(None),
         )
-
-    def status(self) -> Mapping[str, object]:
-        return self.exchange.status()
