@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -236,25 +236,12 @@ def ildm(
     raise typer.Exit(run_ildm(Settings(out, quick, tuple(only or ()), grid, docs)))
 
 
-def _scenario(
-    name: str,
-    *,
-    broker: str | None,
-    algorithm: str | None,
-    duration_s: float | None,
-    trim_s: float | None,
-    interval_ms: float | None,
-) -> Scenario:
+def _scenario(name: str, *, interval_ms: float | None, **changes: Any) -> Scenario:
     from isthmus.bench.scenario import load_scenario
 
+    interval_ns = None if interval_ms is None else round(interval_ms * 1e6)
     try:
-        return load_scenario(name).changed(
-            broker=broker,
-            algorithm=algorithm,
-            duration_s=duration_s,
-            trim_s=trim_s,
-            interval_ns=None if interval_ms is None else round(interval_ms * 1e6),
-        )
+        return load_scenario(name).changed(interval_ns=interval_ns, **changes)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

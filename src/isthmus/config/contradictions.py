@@ -107,9 +107,8 @@ def _broker_contradictions(data: Table) -> Mistakes:
     broker_tls = raw_table(broker, "tls")
     yield from _half_pair(broker_tls, ("broker", "tls"))
     yield from _login_contradictions(broker, ("broker",))
-    try:
-        url = BrokerUrl.parse(str(broker.get("url")))
-    except ValueError:
+    url = _broker_url(data)
+    if url is None:
         return
     if broker_tls and url.scheme != "mqtts":
         yield (
@@ -121,8 +120,8 @@ def _broker_contradictions(data: Table) -> Mistakes:
             ("broker", "username"),
             f'has no effect with url = "{url}": the embedded broker asks nobody; remove it',
         )
-    for name, value in {"mqtt": Listen().mqtt, **raw_table(data, "listen")}.items():
-        if url.scheme != "embedded" and _parsed(value) == Address(url.host, url.port):
+    for name, address in _listeners(data).items():
+        if url.scheme != "embedded" and address == Address(url.host, url.port):
             yield (
                 ("broker", "url"),
                 f"{url} is this node's own listen.{name}; give the broker and the node "
@@ -178,13 +177,13 @@ def _unprotected(address: Address, danger: str) -> str:
 
 
 def _peer_contradictions(data: Table) -> Mistakes:
-    own = {
-        name: _parsed(value)
-        for name, value in {"mqtt": Listen().mqtt, **raw_table(data, "listen")}.items()
-    }
-    broker = _broker_address(data)
+    own = _listeners(data)
+    url = _broker_url(data)
+    broker = None if url is None else Address(url.host, url.port)
     first: dict[Address, int] = {}
-    for index, address in _peer_addresses(data):
+    for index, table in raw_tables(data, "peer"):
+        if (address := _parsed(table.get("address"))) is None:
+            continue
         loc: Loc = ("peer", index, "address")
         listener = next((name for name, at in own.items() if at == address), None)
         if listener == "link":
@@ -214,18 +213,16 @@ def _alone_with_peers(data: Table, loc: Loc, has_peers: bool) -> Mistakes:
         )
 
 
-def _peer_addresses(data: Table) -> Iterator[tuple[int, Address]]:
-    for index, table in raw_tables(data, "peer"):
-        if (address := _parsed(table.get("address"))) is not None:
-            yield index, address
+def _listeners(data: Table) -> dict[str, Address | None]:
+    given = {"mqtt": Listen().mqtt, **raw_table(data, "listen")}
+    return {name: _parsed(value) for name, value in given.items()}
 
 
-def _broker_address(data: Table) -> Address | None:
+def _broker_url(data: Table) -> BrokerUrl | None:
     try:
-        url = BrokerUrl.parse(str(raw_table(data, "broker").get("url")))
+        return BrokerUrl.parse(str(raw_table(data, "broker").get("url")))
     except ValueError:
-        return None
-    return Address(url.host, url.port)
+        return None  # already reported by the field itself
 
 
 def fabric_contradictions(data: Table) -> Mistakes:

@@ -30,6 +30,7 @@ from isthmus.mqtt.primitives import (
 from isthmus.mqtt.rules import Rule
 
 __all__ = [
+    "INTEGER_BYTES",
     "NO_PROPERTIES",
     "PROPERTIES",
     "WILL",
@@ -37,7 +38,6 @@ __all__ = [
     "Properties",
     "PropertySpec",
     "allowed_properties",
-    "check_response_topic",
     "read_properties",
     "read_value",
     "write_properties",
@@ -61,6 +61,14 @@ class Kind(Enum):
     TEXT_PAIR = auto()
 
 
+INTEGER_BYTES: Final = {
+    Kind.BYTE: 1,
+    Kind.BOOLEAN: 1,
+    Kind.TWO_BYTE_INTEGER: 2,
+    Kind.FOUR_BYTE_INTEGER: 4,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PropertySpec:
     """What the specification says about one property."""
@@ -79,16 +87,13 @@ class PropertySpec:
     def repeated(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"{self.name} more than once", section=self.section)
 
-    def out_of_range(self, value: int) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"{self.name} is {value}, not {self.minimum} to {self.maximum}",
-            section=self.value_section or self.section,
-            reason_code=self.value_reason_code,
-        )
-
     def check_range(self, value: int) -> None:
         if not self.minimum <= value <= self.maximum:
-            raise self.out_of_range(value)
+            raise RemoteProtocolError(
+                f"{self.name} is {value}, not {self.minimum} to {self.maximum}",
+                section=self.value_section or self.section,
+                reason_code=self.value_reason_code,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -201,7 +206,7 @@ _USER_PROPERTY: Final = 0x26
 _IN_TUPLES: Final = frozenset({"subscription_identifiers", "user_properties"})
 
 
-def check_response_topic(topic: str) -> None:
+def _check_response_topic(topic: str) -> None:
     """A Response Topic is a Topic Name without wildcards [MQTT-3.3.2-14]."""
     try:
         check_topic_name(topic)
@@ -266,7 +271,7 @@ def read_value(reader: Reader, spec: PropertySpec) -> object:
             return reader.text()
         case Kind.TOPIC_NAME:
             topic = reader.text()
-            check_response_topic(topic)
+            _check_response_topic(topic)
             return topic
         case Kind.TEXT_PAIR:
             return reader.text(), reader.text()
@@ -301,18 +306,12 @@ def _write_value(value: Any, spec: PropertySpec) -> bytes:
         case Kind.TEXT:
             return write_text(value, 5, spec.name)
         case Kind.TOPIC_NAME:
-            check_response_topic(value)
+            _check_response_topic(value)
             return write_text(value, 5, spec.name)
         case Kind.TEXT_PAIR:
             name, content = value
             return write_text(name, 5, spec.name) + write_text(content, 5, spec.name)
     spec.check_range(value)
-    match spec.kind:
-        case Kind.BYTE | Kind.BOOLEAN:
-            return write_integer(value, 1, 5, spec.name)
-        case Kind.TWO_BYTE_INTEGER:
-            return write_integer(value, 2, 5, spec.name)
-        case Kind.FOUR_BYTE_INTEGER:
-            return write_integer(value, 4, 5, spec.name)
-        case _:
-            return write_variable_byte_integer(value, 5, spec.name)
+    if spec.kind is Kind.VARIABLE_BYTE_INTEGER:
+        return write_variable_byte_integer(value, 5, spec.name)
+    return write_integer(value, INTEGER_BYTES[spec.kind], 5, spec.name)

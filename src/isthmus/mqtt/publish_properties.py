@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from isthmus.mqtt.primitives import PacketType, Reader
-from isthmus.mqtt.properties import Kind, allowed_properties, read_value
+from isthmus.mqtt.properties import INTEGER_BYTES, allowed_properties, read_value
 from isthmus.mqtt.rules import Rule
 
 __all__ = ["MAX_PROPERTY_BYTES", "check_publish_properties"]
@@ -20,9 +20,9 @@ MAX_PROPERTY_BYTES: Final = 65_600
 
 _ALLOWED: Final = allowed_properties(PacketType.PUBLISH)
 _SIZES: Final = {
-    spec.identifier: {Kind.BYTE: 1, Kind.TWO_BYTE_INTEGER: 2, Kind.FOUR_BYTE_INTEGER: 4}[spec.kind]
+    spec.identifier: INTEGER_BYTES[spec.kind]
     for spec in _ALLOWED.values()
-    if spec.kind in (Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER)
+    if spec.kind in INTEGER_BYTES
 }
 _TOPIC_ALIAS: Final = 0x23
 _USER_PROPERTY: Final = 0x26
@@ -59,8 +59,7 @@ def check_publish_properties(
             if pos + size > end:
                 raise Rule.TRUNCATED.broken(5, spec.name)
             value = int.from_bytes(buf[pos : pos + size], "big")
-            if not spec.minimum <= value <= spec.maximum:
-                raise spec.out_of_range(value)
+            spec.check_range(value)
             if identifier == _TOPIC_ALIAS:
                 alias = value
             pos += size

@@ -209,8 +209,11 @@ class Injection:
                 return True
             if self._waiting_bytes + entry.cost > MAX_WAITING_BYTES:
                 return message.retain and self._supersede(entry)
-            if message.retain:
-                self._newest[message.topic] = entry
+        return self._enqueue(entry, newest=message.retain and message.qos == 0)
+
+    def _enqueue(self, entry: InjectedMessage, *, newest: bool) -> bool:
+        if newest:
+            self._newest[entry.message.topic] = entry
         self._wait(entry)
         self._advance()
         return True
@@ -231,11 +234,7 @@ class Injection:
         self._raised_bytes += cost
         if message.retain and self._raised_bytes > MAX_WAITING_BYTES:
             return self._supersede(entry)
-        if message.retain:
-            self._newest[message.topic] = entry
-        self._wait(entry)
-        self._advance()
-        return True
+        return self._enqueue(entry, newest=message.retain)
 
     def inject_plain(self, topic: bytes, payload: bytes) -> bool:
         """Publish a message at QoS 0, not retained, without properties: the hot path.
