@@ -506,27 +506,25 @@ class SubscriptionFlooding(CooperationAlgorithm):
     def _control(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
         packet = message.packet
         assert isinstance(packet, Publish)
-        match packet.topic, packet.payload:
-            case (topic, payload) if topic == SYNC_TOPIC and payload == SYNC_BEGIN:
-                neighbor.life += 1
-                neighbor.synchronizing = True
-            case (topic, payload) if (
-                topic == SYNC_TOPIC and payload == SYNC_END and neighbor.synchronizing
-            ):
-                neighbor.synchronizing = False
-                for topic_filter in reversed(list(neighbor.received)):
-                    if neighbor.received[topic_filter] == neighbor.life:
-                        yield 1
-                    else:
-                        del neighbor.received[topic_filter]
-                        yield self._want(neighbor, topic_filter, wanted=False)
-                self._synchronized.append(neighbor.session)
-            case _:
-                raise RemoteProtocolError(
-                    f"neighbor {neighbor.session.name} sends {packet.payload[:16]!r} on "
-                    f"{packet.topic[:80]!a}, which means nothing here",
-                    section="4.13",
-                )
+        said = packet.payload if packet.topic == SYNC_TOPIC else b""
+        if said == SYNC_BEGIN:
+            neighbor.life += 1
+            neighbor.synchronizing = True
+        elif said == SYNC_END and neighbor.synchronizing:
+            neighbor.synchronizing = False
+            for topic_filter in reversed(list(neighbor.received)):
+                if neighbor.received[topic_filter] == neighbor.life:
+                    yield 1
+                else:
+                    del neighbor.received[topic_filter]
+                    yield self._want(neighbor, topic_filter, wanted=False)
+            self._synchronized.append(neighbor.session)
+        else:
+            raise RemoteProtocolError(
+                f"neighbor {neighbor.session.name} sends {packet.payload[:16]!r} on "
+                f"{packet.topic[:80]!a}, which means nothing here",
+                section="4.13",
+            )
 
 
 def _check_filters(session: SessionInfo, filters: list[str]) -> None:

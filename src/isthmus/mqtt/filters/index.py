@@ -108,12 +108,7 @@ class _Node(Generic[V]):
 
     def parts(self) -> Iterator[_Node[V] | _Leaf[V]]:
         """All that hangs here."""
-        if self.end is not None:
-            yield self.end
-        if self.rest is not None:
-            yield self.rest
-        if self.plus is not None:
-            yield self.plus
+        yield from (part for part in (self.end, self.rest, self.plus) if part is not None)
         if self.literals is not None:
             yield from self.literals.values()
 
