@@ -204,16 +204,8 @@ def load_scenario(path: str | Path) -> Scenario:
     if path.name == str(path) and not path.suffix and not path.exists():
         known = shipped()
         if path.name not in known:
-            raise ConfigError(
-                [
-                    ConfigMistake(
-                        str(path),
-                        "",
-                        "there is no such file, and no such scenario among those that ship: "
-                        + ", ".join(known),
-                    )
-                ]
-            )
+            problem = "there is no such file, and no such scenario among those that ship: "
+            raise ConfigError([ConfigMistake(str(path), "", problem + ", ".join(known))])
         path = known[path.name]
     return load_file(path, Scenario, scenario_contradictions)
 

@@ -18,7 +18,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cpu", "IndexTables", "Result", "result_of", "rows_of_run", "write_csv", "write_json"]
+__all__ = [
+    "Cpu",
+    "IndexTables",
+    "Result",
+    "milliseconds",
+    "result_of",
+    "rows_of_run",
+    "write_csv",
+    "write_json",
+]
 
 IndexTables = Mapping[str, Sequence[Mapping[str, Any]]]
 """The tables of the indexes by name, each a sequence of rows."""
@@ -140,6 +149,13 @@ def result_of(
         measurements=measurements,
         **figures,
     )
+
+
+def milliseconds(value: float | None) -> str | None:
+    """A latency to be shown."""
+    if value is None:
+        return None
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def write_csv(results: Sequence[Result], path: Path) -> None:

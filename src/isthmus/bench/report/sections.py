@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from isthmus.bench.limit.file import MeasuredTrial
 from isthmus.bench.report import plots
 from isthmus.bench.report.page import PageSection, figure, folded, paragraph, table
-from isthmus.bench.report.results import IndexTables, Result, rows_of_run
+from isthmus.bench.report.results import IndexTables, Result, milliseconds, rows_of_run
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "limits_bars",
     "limits_section",
     "loss_section",
-    "milliseconds",
     "search_points",
     "search_section",
     "seconds_section",
@@ -170,13 +169,6 @@ def _shares(result: Result) -> dict[str, float]:
     ours = cpu.brokers + cpu.nodes + cpu.load
     other = 0.0 if cpu.machine is None else max(0.0, cpu.machine - ours)
     return {"broker": cpu.brokers, "node": cpu.nodes, "load": cpu.load, "other": other}
-
-
-def milliseconds(value: float | None) -> str | None:
-    """A latency to be shown."""
-    if value is None:
-        return None
-    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def _shown(value: float | None, how: str) -> str | None:

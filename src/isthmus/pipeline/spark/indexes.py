@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from isthmus.pipeline.log.reading import LoggedFile, list_runs, read_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["compute"]
 
@@ -45,15 +46,6 @@ _LEAST_TASKS: Final = 16
 _TASK_ROWS: Final = 4_000_000
 """Files are put together until a task has about so many rows."""
 
-_DDL: Final = {
-    pa.string(): "string",
-    pa.list_(pa.string()): "array<string>",
-    pa.map_(pa.string(), pa.string()): "map<string,string>",
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.binary(): "binary",
-}
 _RESULTS: Final = pa.schema(
     [("run", pa.string()), ("error", pa.string())]
     + [
@@ -100,7 +92,7 @@ def compute(
         for run, file in files
         if file.table == "deliveries"
     ]
-    small = spark.createDataFrame(pa.concat_tables([surveyed, counted]), _ddl(PARTIALS))
+    small = spark.createDataFrame(pa.concat_tables([surveyed, counted]), _spark(PARTIALS))
     results = _grouped(_count(spark, folder, last).union(small), folder).persist()
     for row in results.where("error IS NOT NULL").select("run", "error").collect():
         raise LogError(row["run"], row["error"])
@@ -119,7 +111,7 @@ def _survey(spark: SparkSession, folder: str, runs: Sequence[str] | None) -> Dat
         for run in list_runs(log) if runs is None else runs:
             yield from survey(read_run(log, run))
 
-    return spark.range(0, 1, 1, 1).mapInArrow(look, _ddl(PARTIALS))
+    return spark.range(0, 1, 1, 1).mapInArrow(look, _spark(PARTIALS))
 
 
 def _count(spark: SparkSession, folder: str, tasks: Sequence[FileTask]) -> DataFrame:
@@ -132,7 +124,7 @@ def _count(spark: SparkSession, folder: str, tasks: Sequence[FileTask]) -> DataF
                 for task in shares[share]:
                     yield from record_batches(_guarded(partial(_counted, folder, task)))
 
-    return spark.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(count, _ddl(PARTIALS))
+    return spark.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(count, _spark(PARTIALS))
 
 
 def _counted(folder: str, task: FileTask) -> Iterator[Partial]:
@@ -183,7 +175,7 @@ def _grouped(partials: DataFrame, folder: str) -> DataFrame:
         tables = index_tables(read_run(Path(folder), run), rows)
         return pa.Table.from_pylist([{"run": run, **tables}], _RESULTS)
 
-    return partials.groupBy("run").applyInArrow(finish, _ddl(_RESULTS))
+    return partials.groupBy("run").applyInArrow(finish, _spark(_RESULTS))
 
 
 def _columns(partials: pa.Table, what: str, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -192,12 +184,7 @@ def _columns(partials: pa.Table, what: str, *names: str) -> Iterator[tuple[Any, 
     return zip(*(chosen.column(name).to_pylist() for name in names), strict=True)
 
 
-def _ddl(columns: Iterable[pa.Field]) -> str:
-    return ", ".join(f"`{column.name}` {_ddl_type(column.type)}" for column in columns)
+def _spark(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-
-def _ddl_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-        fields = ", ".join(f"`{each.name}`: {_DDL[each.type]}" for each in kind.value_type)
-        return f"array<struct<{fields}>>"
-    return _DDL[kind]
+    return from_arrow_schema(schema)

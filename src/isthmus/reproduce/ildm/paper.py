@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from isthmus.bench.report.results import Result
+from isthmus.bench.report.results import Result, milliseconds
 from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = ["Claim", "Holds", "Range", "compare", "noise_of"]
@@ -220,7 +220,7 @@ def _latency_claim(what: str, paper: str, longer: Result, shorter: Result) -> Cl
     means = times(longer.latency_mean_ms, shorter.latency_mean_ms)
     medians = times(longer.latency_p50_ms, shorter.latency_p50_ms)
     shown = "; ".join(
-        f"{r.name} {_ms(r.latency_mean_ms)} (median {_ms(r.latency_p50_ms)})"
+        f"{r.name} {milliseconds(r.latency_mean_ms)} (median {milliseconds(r.latency_p50_ms)})"
         for r in (longer, shorter)
     )
     verdict: Holds = "within noise"
@@ -229,12 +229,6 @@ def _latency_claim(what: str, paper: str, longer: Result, shorter: Result) -> Cl
     elif max(means, medians) < 1 / (1 + LATENCY_NOISE):
         verdict = "no"
     return Claim("§6.4", what, paper, shown, verdict)
-
-
-def _ms(value: float | None) -> str:
-    if value is None:
-        return "none"
-    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def _pair(results: Mapping[str, Result], one: str, other: str) -> tuple[Result, Result] | None:

@@ -17,7 +17,7 @@ from typing import Final
 from isthmus.bench.experiment import Searched
 from isthmus.bench.report import plots, sections
 from isthmus.bench.report.page import PageSection, page, paragraph, table
-from isthmus.bench.report.results import IndexTables, Result, write_csv, write_json
+from isthmus.bench.report.results import IndexTables, Result, milliseconds, write_csv, write_json
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.bench.scenario import load_scenario
 from isthmus.pipeline.count.tables import UNDER_LIMIT
@@ -230,8 +230,8 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
                     f"{r.interval_ms:.4g} ms",
                     f"{r.ingress:,.0f}",
                     f"{r.egress:,.0f}",
-                    sections.milliseconds(r.latency_mean_ms) or "",
-                    sections.milliseconds(r.latency_p99_ms) or "",
+                    milliseconds(r.latency_mean_ms) or "",
+                    milliseconds(r.latency_p99_ms) or "",
                     f"{r.lost + r.latency_lost} of {r.expected + r.latency_expected:,}",
                     r.limited_by,
                 )

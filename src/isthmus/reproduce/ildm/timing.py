@@ -95,7 +95,8 @@ def times_for(
         duration_s = round(min(max(each_s, timing.shortest_s), duration_s), 1)
     publishers = sum(place.publishers for place in left[0].scenario.place)
     window_s = max(MESSAGES / max(1, publishers), ROUNDS) * first_interval_ns / 1e9
-    return _at_least(Times(duration_s, timing.full.trim_s), window_s)
+    trim_s = timing.full.trim_s
+    return Times(max(duration_s, round(window_s + 2 * trim_s, 1)), trim_s)
 
 
 def forecast_s(
@@ -108,11 +109,6 @@ def forecast_s(
         times = times_for(timing, left[number:], first_interval_ns, spent_s + sum(forecast))
         forecast.append(_around_s(experiment) + MEASUREMENTS * times.duration_s)
     return forecast
-
-
-def _at_least(times: Times, window_s: float) -> Times:
-    """`times`, or longer so that the window is `window_s`."""
-    return Times(max(times.duration_s, round(window_s + 2 * times.trim_s, 1)), times.trim_s)
 
 
 def _share(experiment: Experiment) -> float:
