@@ -38,8 +38,8 @@ __all__ = [
     "Properties",
     "PropertySpec",
     "allowed_properties",
+    "check_response_topic",
     "read_properties",
-    "read_value",
     "write_properties",
 ]
 
@@ -206,7 +206,7 @@ _USER_PROPERTY: Final = 0x26
 _IN_TUPLES: Final = frozenset({"subscription_identifiers", "user_properties"})
 
 
-def _check_response_topic(topic: str) -> None:
+def check_response_topic(topic: str) -> None:
     """A Response Topic is a Topic Name without wildcards [MQTT-3.3.2-14]."""
     try:
         check_topic_name(topic)
@@ -235,7 +235,7 @@ def read_properties(reader: Reader, carrier: int) -> Properties:
         spec = allowed.get(identifier)
         if spec is None:
             raise _not_allowed(identifier, carrier)
-        value = read_value(reader, spec)
+        value = _read_value(reader, spec)
         if spec.name in values and carrier not in spec.repeatable_in:
             raise spec.repeated()
         if spec.name in _IN_TUPLES:
@@ -253,8 +253,7 @@ def _not_allowed(identifier: int, carrier: int) -> RemoteProtocolError:
     return Rule.PROPERTY_NOT_ALLOWED.broken(5, f"identifier 0x{identifier:02X} in {where}")
 
 
-def read_value(reader: Reader, spec: PropertySpec) -> object:
-    """The value of one property, checked."""
+def _read_value(reader: Reader, spec: PropertySpec) -> object:
     value: int
     match spec.kind:
         case Kind.BYTE | Kind.BOOLEAN:
@@ -271,7 +270,7 @@ def read_value(reader: Reader, spec: PropertySpec) -> object:
             return reader.text()
         case Kind.TOPIC_NAME:
             topic = reader.text()
-            _check_response_topic(topic)
+            check_response_topic(topic)
             return topic
         case Kind.TEXT_PAIR:
             return reader.text(), reader.text()
@@ -306,7 +305,7 @@ def _write_value(value: Any, spec: PropertySpec) -> bytes:
         case Kind.TEXT:
             return write_text(value, 5, spec.name)
         case Kind.TOPIC_NAME:
-            _check_response_topic(value)
+            check_response_topic(value)
             return write_text(value, 5, spec.name)
         case Kind.TEXT_PAIR:
             name, content = value
