@@ -41,7 +41,7 @@ class SimNode:
         self.state_dir = state_dir
         self.disk = Disk()
         self.forgetful = False
-        """A bit of its files has forgetful."""
+        """A bit of its files has flipped, or its state is gone: it need not know what it knew."""
         self.peers: dict[str, tuple[int | None, int | None]] = {}
         """What its configuration says: addresses, with lanes and QoS."""
         self.host: SimHost | None = None
