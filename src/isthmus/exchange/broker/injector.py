@@ -201,6 +201,8 @@ class Injector:
         self._connect_later(self._longer_pause())
 
     def _connect_later(self, pause_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # an attempt that ends twice is one attempt
         if not self.closed:
             self._timer = self._host.call_later(pause_s, self._connect)
 

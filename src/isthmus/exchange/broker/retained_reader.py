@@ -108,6 +108,7 @@ class RetainedReader:
             self._host.connect_broker(_ReadSession(self._own, self), self._not_connected)
 
     def _not_connected(self, cause: str) -> None:
+        self._cancel_timer()
         if not self.closed:
             self._timer = self._host.call_later(self._pause_s, self._open)
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)

@@ -223,3 +223,16 @@ def test_a_connection_that_is_made_after_the_end_is_closed() -> None:
     assert all(wire.closing for wire in rig.broker.wires)
     assert rig.broker.connects == []
     assert rig.own.level == 5
+
+
+def test_an_attempt_that_ends_twice_is_one_attempt() -> None:
+    """It timed out in the very moment in which the connection was made."""
+    rig = Rig()
+    rig.own.neighbor_joined("a")
+    session, failed = rig.host.opening.popleft()
+    wire = MemoryWire(rig.host, session)
+    session.connection_made(wire)
+    failed("no answer within 5 s")
+    wire.feed(b"")
+    rig.host.run(module.LONGEST_PAUSE_S)
+    assert len(rig.host.opening) == 1

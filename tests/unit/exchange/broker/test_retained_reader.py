@@ -175,3 +175,20 @@ def test_after_the_end_nothing_is_asked(rig: Rig) -> None:
     assert rig.wire.closing
     assert not rig.host.opening
     assert rig.answers == []
+
+
+@pytest.mark.parametrize("first", ["failed", "lost"])
+def test_an_attempt_that_ends_twice_is_one_attempt(first: str) -> None:
+    rig = Rig()
+    rig.ask(b"a")
+    session, failed = rig.host.opening.popleft()
+    wire = MemoryWire(rig.host, session)
+    session.connection_made(wire)
+    if first == "failed":
+        failed("no answer within 5 s")
+    wire.feed(b"")
+    rig.host.run()
+    if first == "lost":
+        failed("no answer within 5 s")
+    rig.host.run(module.LONGEST_PAUSE_S)
+    assert len(rig.host.opening) == 1
