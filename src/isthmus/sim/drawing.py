@@ -63,6 +63,7 @@ class Generator:
             self._tree(),
             delay_s=rng.choice((0.0, 0.001, 0.02, 0.3)),
             bytes_per_s=rng.choice((0.0, 0.0, 20_000.0)),
+            lane_delay_s=random.Random(f"{self.seed}/lanes").choice((0.0, 0.0, 0.15)),
             settings=LinkSettings(
                 qos=rng.choice((1, 2)),
                 lanes=rng.choice((1, 1, 2, 3)),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
@@ -42,6 +43,11 @@ AlgorithmFactory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
 LIMIT_S = 300.0
 QUIET_S = 0.6
 """Long enough for any packet to arrive, as links are here by default."""
+
+
+WAITS = 2
+"""How often messages that are not acknowledged are waited for: meanwhile a hold may run out, and
+what waited for that neighbor be sent to another one."""
 
 
 class SimFabric:
@@ -133,7 +139,9 @@ class SimFabric:
             before = self.network.wire(a.name, b.name)
             delay_s = before.delay_s if delay_s is None else delay_s
             rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
-            self.network.set_wire(a.name, b.name, WireSettings(delay_s, rate))
+            self.network.set_wire(
+                a.name, b.name, replace(before, delay_s=delay_s, bytes_per_s=rate)
+            )
         self._note("link", a, b)
         a.peers[b.address] = (lanes, qos)
         if a.running:
@@ -229,7 +237,9 @@ class SimFabric:
             return
         # Every lost neighbor is noticed, and every one that can be reached is reached.
         settings = self.link_settings
-        delay_s = max((w.delay_s for w in self.network.wires()), default=0.0)
+        delay_s = max(
+            (w.delay_s + settings.lanes * w.lane_delay_s for w in self.network.wires()), default=0
+        )
         delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
 
         def until_quiet(quiet_s: float = QUIET_S) -> None:
@@ -245,9 +255,10 @@ class SimFabric:
         if self._recovering():
             self.run(max(RECOVERY_S, settings.hold_s))
             until_quiet()
-        if self._waiting():
-            self.run(2 * DOUBT_S + LET_GO_S)
-            until_quiet()
+        for _ in range(WAITS):
+            if self._waiting():
+                self.run(2 * DOUBT_S + LET_GO_S)
+                until_quiet()
 
     def _living(self) -> list[tuple[SimNode, SimHost]]:
         return [(node, node.host) for node in self.nodes.values() if node.host is not None]

@@ -51,6 +51,8 @@ class WireSettings:
     delay_s: float = 0.005
     bytes_per_s: float = 0.0
     """0 for unlimited."""
+    lane_delay_s: float = 0.0
+    """How much longer each lane of a link takes than the one before."""
 
 
 class Endpoint(Protocol):
@@ -129,10 +131,12 @@ class SimChannel:
         if not self._network.reachable(self.owner.name, self.remote):
             self._owed += 1
             return
-        arrival_s = engine.now_s + self._wire.delay_s
+        lane = self.connection.lane if self.connection is not None else 0
+        delay_s = self._wire.delay_s + lane * self._wire.lane_delay_s
+        arrival_s = engine.now_s + delay_s
         if self._wire.bytes_per_s:
             self._free_s = max(engine.now_s, self._free_s) + len(data) / self._wire.bytes_per_s
-            arrival_s = self._free_s + self._wire.delay_s
+            arrival_s = self._free_s + delay_s
         engine.call_at(arrival_s, self._arrive)
 
     def _clear(self) -> None:

@@ -37,6 +37,8 @@ RINGS = ("churn", "chaos", "attack")
 """Profiles in which links close rings."""
 HELD_UP_S = 30.0
 """The longest that a message is under way."""
+SLOW_S = 0.3
+"""A wire on which a message takes so long that a ring of them may change meanwhile."""
 ONCE_AT_THE_STEADY = ("double", "outlast", "renamed")
 """Profiles in which nothing comes twice to clients of nodes that do not end."""
 
@@ -350,13 +352,14 @@ class Promises:
                     )
 
     def _held_up(self, message: PromisedMessage) -> bool:
-        """At QoS 0, without a number: a partition held it up while the tree of a ring changed.
+        """At QoS 0, without a number: it was under way for long while a ring changed.
 
-        It then comes by the old way and, late, by the new one.
+        By a partition, or over slow wires: it then comes by the old way and, late, by the new one.
         """
         if message.qos or self.schedule.profile not in RINGS:
             return False
-        stalled = any(
+        slow = self.schedule.delay_s >= SLOW_S or self.schedule.lane_delay_s > 0
+        stalled = slow or any(
             cut_s < message.at_s + SETTLED_S and healed_s > message.at_s
             for cut_s, healed_s in self.cuts
         )

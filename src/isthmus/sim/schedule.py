@@ -116,13 +116,14 @@ class Schedule:
     links: tuple[tuple[str, str], ...]
     delay_s: float = 0.005
     bytes_per_s: float = 0.0
+    lane_delay_s: float = 0.0
     settings: LinkSettings = field(default_factory=LinkSettings)
     actions: tuple[Action, ...] = ()
 
     def __str__(self) -> str:
         lines = [
             f"schedule {self.seed} ({self.profile}): wires {self.delay_s:g} s "
-            f"{self.bytes_per_s:g} B/s, {self.settings}",
+            f"{self.bytes_per_s:g} B/s, {self.lane_delay_s:g} s for each lane, {self.settings}",
             *(f"  {node}" for node in self.nodes),
             *(f"  {client}" for client in self.clients),
             f"  links {' '.join('-'.join(pair) for pair in self.links)}",

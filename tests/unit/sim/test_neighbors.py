@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
-from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.link.connection import MAX_EARLY, Connection
+from isthmus.exchange.link.links import AT_ONCE, LinkSettings
 from isthmus.exchange.topology.guard import MAX_NODES
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.network import WireSettings
+from isthmus.sim.network import SimChannel, WireSettings
 from isthmus.sim.node import SimNode
 
 LAST = 2**53 - 1
@@ -246,3 +248,74 @@ def test_a_neighbor_whose_lanes_are_being_opened_is_not_let_go(seed: int) -> Non
     before = list(a.exchange.links.links["b"].connections)
     fabric.run(10.0)
     assert a.exchange.links.links["b"].connections == before
+
+
+# ---- lanes that are not all there yet ----------------------------------------------------
+
+
+def test_what_waited_comes_before_the_last_lane_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """b has all lanes and sends on the first what waited; a still waits for the second."""
+    holds: Counter[SimChannel] = Counter()
+    held: list[float] = []
+
+    def hold(channel: SimChannel) -> None:
+        holds[channel] += 1
+        held.append(fabric.now_s)
+
+    monkeypatch.setattr(SimChannel, "hold_reading", hold)
+    monkeypatch.setattr(SimChannel, "release_reading", lambda channel: holds.subtract([channel]))
+    wire = WireSettings(delay_s=0.02, lane_delay_s=0.3)
+    fabric = SimFabric(seed=1, link=LinkSettings(lanes=2), wire=wire)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b)
+    subscriber = a.client("s")
+    subscriber.subscribe("t/#", qos=1)
+    publisher = b.client("p")
+    fabric.settle()
+    fabric.partition([a], [b])
+    fabric.run(5.0)
+    topic = next(f"t/{number}" for number in range(99) if crc32(b"t/%d" % number) % 2 == 0)
+    expected = [b"%d" % number for number in range(3 * MAX_EARLY)]
+    for payload in expected[: 2 * MAX_EARLY]:
+        publisher.publish(topic, payload, qos=1)
+    fabric.run(1.0)
+    fabric.heal()
+    for payload in expected[2 * MAX_EARLY :]:
+        publisher.publish(topic, payload, qos=1)
+        fabric.run(0.01)
+    fabric.settle()
+    assert subscriber.payloads() == expected
+    assert not fabric.trace.accusations
+    assert held, "more than is kept is not read before the link is complete"
+    assert set(holds.values()) == {0}
+
+
+def test_what_came_before_the_link_was_complete_is_taken_in_turns() -> None:
+    """x says much on 63 of 64 lanes, and one thing that is wrong, before the last lane is there."""
+    fabric = SimFabric(seed=1, wire=WireSettings(lane_delay_s=0.01))
+    b, x = fabric.node("b"), fabric.node("x")
+    taken: Counter[int] = Counter()
+    links = b.exchange.links
+    take = links._frame
+
+    def counted(connection: Connection, frame: bytes) -> float | None:
+        if connection.link is not None and connection.link.state.up:
+            taken[fabric.engine.events] += 1
+        return take(connection, frame)
+
+    links._frame = counted  # type: ignore[method-assign]
+    fabric.link(b, x, lanes=64)
+    while "b" not in x.exchange.links.links or not x.exchange.links.links["b"].state.up:
+        fabric.run(0.001)
+    assert not links.links["x"].state.up
+    for connection in x.exchange.links.links["b"].connections[:-1]:
+        assert connection is not None
+        for _ in range(MAX_EARLY - 20):
+            connection.send(encode(Publish("$isthmus/unknown", b""), 5))
+    wrong = x.exchange.links.links["b"].connections[7]
+    assert wrong is not None
+    wrong.send(b"\xf0\x00")
+    fabric.run(1.0)
+    assert sum(taken.values()) > 60 * MAX_EARLY
+    assert max(taken.values()) <= AT_ONCE
+    assert links.refusals["protocol-error"] == 1

@@ -24,6 +24,7 @@ class End:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.lane = 0
         self.channel: SimChannel | None = None
         self.data = b""
         self.chunks = 0

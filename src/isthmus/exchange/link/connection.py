@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.errors import MalformedPacket
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.hello import (
     BEFORE_PROOF,
@@ -54,6 +54,7 @@ __all__ = ["Connection"]
 
 MAX_GREETING_BYTES = 8_192
 MAX_EARLY = 1_000
+MAX_EARLY_BYTES = 1 << 20
 PINGREQ = b"\xc0\x00"
 _BEFORE_PROOF = (GreetingState.CONNECT, GreetingState.AUTH)
 
@@ -66,6 +67,7 @@ class Connection:
         "_buffer",
         "_dial_nonce",
         "_early",
+        "_early_bytes",
         "_hello",
         "_key",
         "_max_packet_bytes",
@@ -124,6 +126,7 @@ class Connection:
         self._dial_nonce = token_bytes(NONCE_BYTES) if key and dialed else b""
         self._accept_nonce = b""
         self._early: list[bytes] = []
+        self._early_bytes = 0
 
     # ---- bytes ---------------------------------------------------------------------------
 
@@ -174,14 +177,14 @@ class Connection:
         """The other node's id, empty before its hello."""
         return self.peer.node_id if self.peer is not None else ""
 
-    def keep_early(self, frame: bytes) -> None:
-        """Keep a packet that came before the link is complete."""
-        if len(self._early) >= MAX_EARLY:
-            raise RemoteProtocolError("too many packets before the link is complete")
+    def keep_early(self, frame: bytes) -> bool:
+        """Keep a packet that came before the link is complete; whether there may be more."""
         self._early.append(frame)
+        self._early_bytes += len(frame)
+        return len(self._early) < MAX_EARLY and self._early_bytes < MAX_EARLY_BYTES
 
     def take_early(self) -> list[bytes]:
-        early, self._early = self._early, []
+        early, self._early, self._early_bytes = self._early, [], 0
         return early
 
     def waiting_bytes(self) -> int:

@@ -55,6 +55,8 @@ LINK_OVERHEAD_BYTES = 4_096
 MAX_REFUSED = 4_096
 """Of how many nodes it is known why they were refused."""
 SWEEP_S = 1.0
+AT_ONCE = 10
+"""Of packets that have waited, so many are taken in a turn, from each of 64 lanes perhaps."""
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -212,14 +214,25 @@ class Links:
 
     def _rest(self, connection: Connection, rest_s: float) -> None:
         """What came takes long: hear others before the rest of it."""
-        connection.backlog = []
-        connection.channel.hold_reading()
+        self._hear_no_more(connection)
         self.host.call_later(rest_s, lambda: self._go_on(connection))
+
+    def _hear_no_more(self, connection: Connection) -> list[bytes]:
+        """Read no more; what comes nevertheless waits in what is returned."""
+        if connection.backlog is None:
+            connection.backlog = []
+            connection.channel.hold_reading()
+        return connection.backlog
 
     def _go_on(self, connection: Connection) -> None:
         backlog, connection.backlog = connection.backlog or [], None
+        self._take(connection, backlog[:AT_ONCE])
+        later = backlog[AT_ONCE:]
+        if later and connection.state is not GreetingState.CLOSED:
+            if connection.backlog is None:
+                self._rest(connection, 0.0)
+            self._hear_no_more(connection).extend(later)
         connection.channel.release_reading()
-        self._take(connection, backlog)
 
     def misbehaved(self, connection: Connection, error: RemoteProtocolError) -> None:
         """What came on `connection` breaks the rules: it is closed, and the link is down."""
@@ -248,9 +261,9 @@ class Links:
             self._goodbye_came(connection, frame)
         elif link is not None and link.state.up:
             return self.owner.frame_arrived(link, connection.lane, frame)
-        else:
-            # The other end has all lanes already; here one is still being opened, or judged.
-            connection.keep_early(frame)
+        # The other end has all lanes already; here one is still being opened, or judged.
+        elif not connection.keep_early(frame):
+            self._hear_no_more(connection)
         return None
 
     # ---- who may come in -----------------------------------------------------------------
@@ -426,9 +439,10 @@ class Links:
         for connection in filter(None, link.connections):
             connection.send(stream)
         self.happens(link, LinkEvent.COMPLETE)
-        for connection in filter(None, list(link.connections)):
-            for frame in connection.take_early():
-                self._frame(connection, frame)
+        for connection in filter(None, link.connections):
+            if early := connection.take_early():
+                self._rest(connection, 0.0)
+                self._hear_no_more(connection)[:0] = early
 
     # ---- their life ----------------------------------------------------------------------
 
