@@ -68,7 +68,16 @@ class Wire(Protocol):
 class Session:
     """One end of a pair."""
 
-    __slots__ = ("host", "linger_s", "linger_timer", "paired", "read_holds", "status", "wire")
+    __slots__ = (
+        "full",
+        "host",
+        "linger_s",
+        "linger_timer",
+        "paired",
+        "read_holds",
+        "status",
+        "wire",
+    )
 
     wire: Wire
 
@@ -76,6 +85,8 @@ class Session:
         self.host = host
         self.status = SessionStatus.CLOSED
         self.paired: Session | None = None
+        self.full = False
+        """It cannot write any more."""
         self.read_holds = 0
         self.linger_s = linger_s
         self.linger_timer: Cancellable | None = None
@@ -113,13 +124,22 @@ class Session:
         # A wire that saw the end of the stream is closing before `connection_lost` tells us.
         return self.status is SessionStatus.ESTABLISHED and not self.wire.is_closing()
 
+    def pair_with(self, other: Session) -> None:
+        """From now on `other` reads only as long as this session can write."""
+        self.paired = other
+        if self.full:
+            other.hold_reading()
+
     def pause_writing(self) -> None:
+        self.full = True
         if self.paired is not None:
             self.paired.hold_reading()
 
     def resume_writing(self) -> None:
-        if self.paired is not None:
-            self.paired.release_reading()
+        if self.full:
+            self.full = False
+            if self.paired is not None:
+                self.paired.release_reading()
 
     def close(self) -> None:
         """Write out what is buffered, then close; cut it off if the peer does not read."""

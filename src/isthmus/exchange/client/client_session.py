@@ -243,7 +243,7 @@ class ClientSession(ClientInput):
 
     def broker_connected(self, broker: BrokerSession) -> None:
         """The broker's session stands: send it the CONNECT."""
-        self.paired = broker
+        self.pair_with(broker)
         broker.wire.write(self.connect_frame)
 
     def accepted(self, connack: ConnAck, frame: bytes) -> None:
