@@ -29,6 +29,7 @@ messages that it has not released.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import getsizeof
 from typing import Final
 
 from isthmus.cooperation.api import (
@@ -73,8 +74,11 @@ __all__ = ["SAVE_DELAY_S", "Clients"]
 
 SAVE_DELAY_S: Final = 0.2
 _SAVE_S_PER_CLIENT: Final = 20e-6  # so that writing takes a small share of the time, at any size
-MAX_AWAY_IDS: Final = 1_000_000
-"""Identifiers of QoS 2 messages that are kept of clients that are away, of those who left last."""
+MAX_AWAY_BYTES: Final = 64 << 20
+"""What identifiers of QoS 2 messages take that are kept of clients that are away, of those who left
+last."""
+_BYTES_PER_AWAY_CLIENT: Final = 1024
+_BYTES_PER_AWAY_ID: Final = 64
 
 
 class Clients:
@@ -98,8 +102,8 @@ class Clients:
         self._clients: dict[str, Client] = {}
         self.interest = LocalInterest(host, self._interest_changed)
         self._away: dict[Client, int] = {}
-        """Those with identifiers that are not released, and how many; the longest away first."""
-        self._away_ids = 0
+        """Those with identifiers not released, and what they take; the longest away first."""
+        self._away_bytes = 0
         self.wills = Wills(host, self._will_due)
 
     def __len__(self) -> int:
@@ -169,7 +173,7 @@ class Clients:
         client.connections += 1
         self.wills.taken_up(client, session_ended=connect.clean_start)
         self._stop_expiry(client)
-        self._away_ids -= self._away.pop(client, 0)
+        self._away_bytes -= self._away.pop(client, 0)
         pair.unreleased = client.identifiers(connect, connack)
         left_nothing = older is not None and client.expiry_s == 0 and not connack.session_present
         if connect.clean_start or left_nothing:
@@ -249,11 +253,13 @@ class Clients:
 
     def _keep_identifiers(self, client: Client) -> None:
         if client.unreleased and client.name:
-            self._away[client] = len(client.unreleased)
-            self._away_ids += len(client.unreleased)
-        while self._away_ids > MAX_AWAY_IDS:
+            taken = _BYTES_PER_AWAY_CLIENT + getsizeof(client.client_id)
+            taken += _BYTES_PER_AWAY_ID * len(client.unreleased)
+            self._away[client] = taken
+            self._away_bytes += taken
+        while self._away_bytes > MAX_AWAY_BYTES:
             oldest = next(iter(self._away))
-            self._away_ids -= self._away.pop(oldest)
+            self._away_bytes -= self._away.pop(oldest)
             oldest.unreleased = Unreleased()
             self._forget_if_empty(oldest)
 

@@ -103,7 +103,7 @@ def test_clients_without_an_id_share_nothing(sessions: Sessions) -> None:
 def test_what_is_kept_for_absent_clients_is_bounded(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "MAX_AWAY_IDS", 5)
+    monkeypatch.setattr(clients, "MAX_AWAY_BYTES", 3_000)
     for number in range(4):
         client, memory = sessions.connected(f"c{number}")
         memory.update((1, 2))
@@ -111,4 +111,15 @@ def test_what_is_kept_for_absent_clients_is_bounded(
     assert len(sessions) == 2
     assert not sessions.connected("c0", resumed=True)[1].is_repetition(1, dup=True)
     assert sessions.connected("c3", resumed=True)[1].is_repetition(1, dup=True)
-    assert sessions.port.clients._away_ids == 2
+    assert 1_000 < sessions.port.clients._away_bytes < 1_500
+
+
+def test_long_client_ids_do_not_fill_the_memory(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "MAX_AWAY_BYTES", 200_000)
+    for number in range(20):
+        client, memory = sessions.connected(f"{number}" + "c" * 60_000)
+        memory.add(1)
+        client.drop()
+    assert len(sessions) == 3
