@@ -136,10 +136,8 @@ class BrokerSession(Session):
         for start, stop in pairwise(offsets):
             head = data[start]
             if head in (_SUBACK, _UNSUBACK):
-                client.awaited -= 1
                 self._show(client, data[start:stop])
-            elif head in (PUBACK, PUBREC) and stop - start >= 4:
-                pos = body_offset(data, start)
+            elif head in (PUBACK, PUBREC) and stop >= (pos := body_offset(data, start)) + 2:
                 client.publish_answered(
                     packet_id_at(data, pos),
                     refused=stop > pos + 2 and data[pos + 2] >= 0x80,
@@ -156,10 +154,13 @@ class BrokerSession(Session):
             # The client gets it as it is and is the one to judge.
             self.relay.broker_misbehaved(client, error)
             return
+        pending = client.handle.pending
+        before = len(pending)
         try:
             self.relay.exchange.clients.broker_packet(client.handle, message)
         except RemoteProtocolError as error:
             client.fail(error)
+        client.awaited -= before - len(pending)  # a broker may answer twice, or unasked
 
     # ---- the answer to the CONNECT -------------------------------------------------------
 

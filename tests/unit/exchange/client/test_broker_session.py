@@ -123,6 +123,47 @@ def test_the_exchange_is_shown_the_answer_to_a_subscription(rig: RelayRig) -> No
     assert session.awaited == 0
 
 
+def test_an_answer_that_comes_twice_hides_no_other(rig: RelayRig) -> None:
+    session, client, broker = rig.connected()
+    for packet_id, topic_filter in ((1, "a"), (2, "b")):
+        client.feed(encode(Subscribe(packet_id, (Subscription(topic_filter),)), 5))
+    for packet_id in (1, 1, 9, 2):
+        broker.feed(encode(SubAck(packet_id, (ReasonCode.GRANTED_QOS_0,)), 5))
+    assert set(rig.exchange.clients.interest.filters) == {"a", "b"}
+    assert session.awaited == 0
+
+
+def test_an_acknowledgment_without_an_identifier_is_the_clients_to_judge(rig: RelayRig) -> None:
+    _, client, broker = rig.connected()
+    client.feed(publish(b"x", 2, 9, retain=True))
+    for answer in (b"\x40\x00", b"\x50\x01\x00", b"\x40\x81\x00\x01"):
+        broker.feed(answer)
+        assert client.taken() == answer
+
+
+def test_a_client_that_cannot_be_written_to_holds_its_broker_from_the_start(rig: RelayRig) -> None:
+    """A WebSocket's answers to pings can fill it before there is a session with the broker."""
+    session, client = rig.open()
+    client.feed(HELLO)
+    session.pause_writing()
+    broker = rig.broker()
+    broker.feed(ACCEPTED)
+    assert client.taken() == b""
+    session.resume_writing()
+    rig.host.run()
+    assert client.taken() == ACCEPTED
+    session.pause_writing()
+    broker.feed(publish(b"x"))
+    assert client.taken() == b""
+    session.resume_writing()
+    session.resume_writing()
+    rig.host.run()
+    assert client.taken() == publish(b"x")
+    session.pause_writing()
+    broker.feed(publish(b"y"))
+    assert client.taken() == b""
+
+
 @pytest.mark.parametrize(("code", "passed_on"), [(ReasonCode.SUCCESS, 1), (ReasonCode(0x97), 0)])
 def test_a_refused_identifier_is_free_again(
     rig: RelayRig, code: ReasonCode, passed_on: int
