@@ -38,10 +38,12 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from isthmus.errors import MalformedPacket
 from isthmus.exchange.broker.aversions import Aversions, is_special
 from isthmus.exchange.link.lane import IN_HAND_BYTES
 from isthmus.exchange.traffic.message import Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
 from isthmus.mqtt.publish_layout import PUBREC, PUBREL, acknowledgment, packet_id_at
@@ -399,7 +401,10 @@ class Injection:
 
     def acknowledged(self, frame: bytes) -> None:
         """A PUBACK, PUBREC or PUBCOMP came."""
-        packet_id = packet_id_at(frame)
+        pos = body_offset(frame, 0)  # a reason string can make it long
+        if len(frame) < pos + 2:
+            raise MalformedPacket("an acknowledgment without a packet identifier")
+        packet_id = packet_id_at(frame, pos)
         code = _refusal(frame)
         if frame[0] == PUBREC and code is None:
             self._shell.write(acknowledgment(PUBREL, packet_id))

@@ -2,7 +2,8 @@
 
 What is sent, in which order, and what is blamed for what, is `isthmus.exchange.broker.injection`;
 here is the session under it, without I/O.  A session is opened when the neighbor's link comes up,
-which also tries the login, and speaks MQTT 5 if the broker does, else 3.1.1.
+which also tries the login, and speaks MQTT 5 if the broker does, else 3.1.1.  A broker that only
+closes on MQTT 5 is asked twice: it may have been restarted just then.
 
     connecting ──CONNACK──▶ open ──lost──▶ pause ──▶ connecting
         └──refused, no answer──▶ pause, twice as long each time
@@ -63,7 +64,8 @@ STOOD_S = 5.0
 TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
 
-_PINGRESP, _DISCONNECT = 0xD0, 0xE0
+_CONNACK, _PINGRESP, _DISCONNECT = 0x20, 0xD0, 0xE0
+_UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 
 
 class Injector:
@@ -273,6 +275,8 @@ class Injector:
         else:
             if not session.answered:
                 self._broker_was_away()
+            if not session.settled:
+                self._pause_s = FIRST_PAUSE_S
             pause_s = self._longer_pause()
         self._connect_later(pause_s)
 
@@ -291,6 +295,7 @@ class InjectSession(OwnSession):
         "farewell",
         "given_up",
         "prompt",
+        "settled",
     )
 
     def __init__(self, own: OwnSessions, injector: Injector) -> None:
@@ -305,6 +310,8 @@ class InjectSession(OwnSession):
         self.farewell: int | None = None
         """The reason code of the broker's DISCONNECT."""
         self._begun_s = 0.0
+        self.settled = True
+        """It was not ended just to try another version of MQTT."""
         self.prompt = False
         """It was accepted at once."""
         self.given_up = False
@@ -370,12 +377,17 @@ class InjectSession(OwnSession):
         self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
             self.greeting = False
-            self.prompt = self.host.now() - self._begun_s <= PROMPT_S
-            self._injector.opened(self, connack)
+            self.settled = self._own.settles(self.level)
+            if self.settled:
+                self.prompt = self.host.now() - self._begun_s <= PROMPT_S
+                self._injector.opened(self, connack)
+            else:
+                self.close()
             return
-        if self.level == 4 or not (
-            connack is None or connack.reason_code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
-        ):
+        older = connack is None or connack.reason_code == _UNSUPPORTED
+        if self.level == 5 and older and frame[0] == _CONNACK:
+            self._own.says_it_is_older()
+        elif self.level == 4 or not older:
             self._refused = True
             self._own.refused(
                 connack.reason_code.name.lower().replace("_", " ") if connack else "no CONNACK"
@@ -389,9 +401,7 @@ class InjectSession(OwnSession):
             and not self._refused
             and not (self.given_up and self._injector.ever_opened)
         ):
-            # Brokers that know no MQTT 5 say so, or just close.  If it was something else that
-            # ended the greeting at 3.1.1, begin anew.
-            self._own.level = 4 if self.level == 5 else 5
+            self._own.greeting_fell(self.level)
         cause = "the broker closed the connection" if exc is None else str(exc)
         if self.given_up:
             cause = f"no answer within {SILENT_S:g} s"

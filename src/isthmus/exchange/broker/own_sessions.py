@@ -58,6 +58,8 @@ class OwnSessions:
         self.set_aside = set_aside
         self.level = 5
         """What they speak with the broker; 4 once it is known to be older."""
+        self._older = False
+        """It has said so, or closed on MQTT 5 and then taken 3.1.1."""
         self.problem = ""
         """Why the broker refuses them."""
         self.aversions = Aversions()
@@ -138,6 +140,32 @@ class OwnSessions:
             password=password,
             protocol_level=level,
         )
+
+    def says_it_is_older(self) -> None:
+        """The broker has answered a CONNECT of MQTT 5 as one that does not know it."""
+        self.level, self._older = 4, True
+
+    def greeting_fell(self, level: int) -> None:
+        """A CONNECT of that level was not answered: brokers that know no MQTT 5 just close.
+
+        If it was something else that ended a greeting at 3.1.1, begin anew.
+        """
+        self.level = 4 if level == 5 else 5
+        if level == 4:
+            self._older = False
+
+    def settles(self, level: int) -> bool:
+        """A session of that level was accepted; False if it is to be tried with MQTT 5 once more.
+
+        What fell at MQTT 5 may have fallen with the broker, or with a proxy before one that was not
+        up: at 3.1.1 everything from other nodes would lose its properties, for as long as the
+        session stands.
+        """
+        if level == 5:
+            self.level, self._older = 5, False
+        elif not self._older:
+            self.level, self._older = 5, True
+        return level == self.level
 
     def refused(self, cause: str) -> None:
         """The broker refused one of them, or (without a cause) took it."""

@@ -18,6 +18,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.packets import ConnAck, Connect, PingReq, PubAck, Publish
+from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from support.hosts import HandHost, MemoryWire
 
@@ -160,14 +161,65 @@ def test_a_broker_that_is_away_is_tried_again_less_and_less_often() -> None:
     assert len(rig.broker.connects) == 1
 
 
+@pytest.mark.parametrize("reason_bytes", [0, 122, 123, 300])
+def test_an_acknowledgment_of_any_length_is_one(rig: Rig, reason_bytes: int) -> None:
+    rig.broker.answers = False
+    rig.inject(b"x")
+    rig.broker.turn()
+    rig.broker.turn()
+    said = Properties(reason_string="r" * reason_bytes)
+    code = ReasonCode.NO_MATCHING_SUBSCRIBERS
+    rig.broker.wires[0].feed(encode(PubAck(1, code, said), 5))
+    assert rig.done == [b"x"]
+
+
+@pytest.mark.parametrize("ack", [b"\x40\x00", b"\x50\x01\x00", b"\x70\x81\x00\x01"])
+def test_an_acknowledgment_of_nothing_ends_the_session(rig: Rig, ack: bytes) -> None:
+    rig.inject(b"x")
+    rig.broker.wires[0].feed(ack)
+    assert ("warning", "broker sent bad bytes") in rig.host.logged
+    rig.broker.run(5.0)
+    assert rig.done == [b"x"]
+
+
 def test_an_older_broker_is_spoken_to_as_it_wants() -> None:
     rig = Rig()
     rig.broker.level = 4
     rig.own.neighbor_joined("a")
     rig.broker.run(2.0)
-    assert [each.protocol_level for each in rig.broker.connects] == [5, 4]
+    assert [each.protocol_level for each in rig.broker.connects] == [5, 4, 5, 4]
     assert rig.own.level == 4
     assert rig.own.standing == 1
+
+
+def test_a_broker_that_says_that_it_is_older_is_believed() -> None:
+    rig = Rig()
+    rig.broker.answers = False
+    rig.own.neighbor_joined("a")
+    rig.broker.turn()
+    rig.broker.answers = True
+    rig.broker.wires[0].feed(encode(ConnAck(False, ConnectReturnCode(1)), 4))
+    rig.broker.run(2.0)
+    assert [each.protocol_level for each in rig.broker.connects] == [5, 4]
+    assert rig.own.standing == 1
+
+
+@pytest.mark.parametrize("falls", [1, 2, 3, 4])
+def test_a_broker_that_falls_during_the_greeting_is_not_taken_for_an_older_one(falls: int) -> None:
+    """Or a proxy takes connections, and closes them, before the broker is up."""
+    rig = Rig()
+    rig.broker.answers = False
+    for key in ("a", "b"):
+        rig.own.neighbor_joined(key)
+    for _ in range(falls):
+        rig.broker.run(2.5)
+        for wire in rig.broker.wires:
+            wire.feed(b"")
+    rig.broker.answers = True
+    rig.broker.run(5.0)
+    assert rig.own.level == 5
+    assert rig.own.standing == 2
+    assert {each.protocol_level for each in rig.broker.connects[-2:]} == {5}
 
 
 def test_a_broker_that_refuses_is_named_as_the_problem() -> None:
