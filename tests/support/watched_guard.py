@@ -27,7 +27,6 @@ class WatchedGuard(TopologyGuard):
 
     def _let_go(self, neighbor: str) -> None:
         if neighbor in self._states:
-            self.happens(neighbor, LinkEvent.LOST)
             self.happens(neighbor, LinkEvent.LET_GO)
             del self._states[neighbor]
 

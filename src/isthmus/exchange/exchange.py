@@ -107,7 +107,8 @@ class Exchange:
         self.links = Links(host, settings.link, hello, self)
         self.guard = TopologyGuard(self.node_id, self.incarnation, self)
         self._running = False
-        self._early_peers: list[tuple[str, LinkOptions]] = []
+        self._early: list[Callable[[], None]] = []
+        """What was asked for before the node runs."""
         self._timers = Timers(host, self._timer_fired)
         self.clients = Clients(
             host,
@@ -148,8 +149,8 @@ class Exchange:
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
-        for address, options in self._early_peers:
-            self.algorithm.on_node_add(address, options)
+        for do in self._early:
+            do()
 
     def state_lost(self, name: str) -> None:
         """The host could not write all that was appended under `name`: write it anew."""
@@ -189,7 +190,7 @@ class Exchange:
         if self._running:
             self.algorithm.on_node_add(address, options)
         else:
-            self._early_peers.append((address, options))
+            self._early.append(lambda: self.algorithm.on_node_add(address, options))
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""
@@ -211,11 +212,10 @@ class Exchange:
     def close_session(self, session: SessionInfo) -> None:
         if session.kind is not SessionKind.NEIGHBOR:
             self.clients.close(session)
-        elif session.status is not SessionStatus.TERMINATING:
+        elif session.status is not SessionStatus.TERMINATING and self.links.knows(session):
             session.status = SessionStatus.TERMINATING
             self.links.dialing.forget_session(session)
-            # Not from within a hook: what follows from it calls others.
-            self.host.call_later(0.0, lambda: self._close(session))
+            self._soon(lambda: self._close(session))
 
     def _close(self, session: SessionInfo) -> None:
         for link in [link for link in self.links if link.info is session]:
@@ -243,7 +243,7 @@ class Exchange:
         link = self.traffic.by_session.get(session)
         if link is not None:
             connection = link.connections[0] if link.lanes else None
-            self.host.call_later(0.0, lambda: self._refuse(link, connection, error))
+            self._soon(lambda: self._refuse(link, connection, error))
 
     def _refuse(
         self, link: Link, connection: Connection | None, error: RemoteProtocolError
@@ -252,7 +252,14 @@ class Exchange:
             self.links.misbehaved(connection, error)
 
     def synchronized(self, session: SessionInfo) -> None:
-        self.host.call_later(0.0, lambda: self.recovery.ready(session.name))
+        self._soon(lambda: self.recovery.ready(session.name))
+
+    def _soon(self, do: Callable[[], None]) -> None:
+        """Not from within a call of the port, and only while the node runs: hooks follow."""
+        if self._running:
+            self.host.call_later(0.0, lambda: do() if self._running else None)
+        else:
+            self._early.append(do)
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return self.recovery.awaits_others(session.name)

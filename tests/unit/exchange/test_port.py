@@ -15,6 +15,7 @@ from isthmus.cooperation.api import (
     SessionStatus,
 )
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.exchange.exchange import Exchange
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.fabric import SimFabric
@@ -113,7 +114,7 @@ def test_a_session_is_terminating_between_closing_and_closed(
     assert session.status is SessionStatus.TERMINATING
     assert not a.exchange.send_message(session, b"\xc0\x00")
     fabric.settle()
-    assert recording(a).told[-1] == ("closed", session, SessionStatus.CLOSED)
+    assert recording(a).told[1:] == [("closed", session, SessionStatus.CLOSED)], "and not down"
     seen = {status for _, _, status in recording(a).told} | {SessionStatus.TERMINATING}
     assert seen == set(SessionStatus)
 
@@ -127,6 +128,7 @@ def test_who_was_closed_may_come_back_who_was_removed_may_not(
     fabric.settle()
     again = neighbor_of(b)
     assert recording(b).sessions("closed") == [first]
+    assert recording(b).sessions("down") == recording(a).sessions("down") == []
     assert recording(b).sessions("established") == [first, again]
     assert again is not first
 
@@ -158,6 +160,28 @@ def test_what_never_was_established_can_be_closed(fabric: SimFabric) -> None:
     fabric.run(60.0)
     assert recording(a).told == [("closed", session, SessionStatus.CLOSED)]
     assert a.exchange.links.peers == {}
+
+
+def test_what_is_gone_for_good_is_not_closed_again(fabric: SimFabric) -> None:
+    class Thorough(Recording):
+        def on_session_closed(self, session: SessionInfo) -> None:
+            super().on_session_closed(session)
+            self.port.close_session(session)
+
+    fabric = SimFabric(algorithm=Thorough)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b)
+    fabric.settle()
+    session = neighbor_of(a)
+    fabric.crash(b)
+    fabric.run(100.0)
+    assert recording(a).sessions("closed") == [session]
+    a.exchange.close_session(session)
+    assert session.status is SessionStatus.CLOSED
+    fabric.restart(b)
+    fabric.settle()
+    assert recording(a).sessions("closed") == [session]
+    assert neighbor_of(a).status is SessionStatus.ESTABLISHED
 
 
 def test_of_two_addresses_of_a_neighbor_one_can_be_removed(
@@ -282,6 +306,37 @@ def test_the_port_can_be_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recording(a).timers == ["kept"]
     assert neighbor_of(a) is recording(a).first
     assert neighbor_of(b).name == "a"
+
+
+def test_what_is_closed_at_once_is_told_when_the_node_runs(
+    fabric: SimFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(port: Port) -> SessionInfo:
+        session = port.create_session("b:7883")
+        port.close_session(session)
+        return session
+
+    fabric.node("b")
+    monkeypatch.setattr(Recording, "at_first", staticmethod(use))
+    with monkeypatch.context() as patch:
+        patch.setattr(Exchange, "start", lambda self: None)  # its listeners take their time
+        a = fabric.node("a")
+        fabric.run(1.0)
+    assert recording(a).told == []
+    a.exchange.start()
+    assert recording(a).told == [("closed", recording(a).first, SessionStatus.CLOSED)]
+    fabric.settle()
+    assert list(a.exchange.links) == []
+
+
+def test_no_session_is_closed_when_the_node_has_stopped(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, _ = pair
+    a.exchange.close_session(neighbor_of(a))
+    a.exchange.stop()
+    fabric.run(1.0)
+    assert recording(a).sessions("closed") == []
 
 
 def test_using_the_port_at_once_is_no_mistake_in_the_configuration(

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.link.admission import Admission
@@ -454,10 +455,6 @@ class Links:
             if link.state is state:  # else more has happened meanwhile
                 self.owner.carry_out(link, action)
 
-    def _lose(self, link: Link) -> None:
-        self.happens(link, LinkEvent.LOST)
-        self.conflict.gone(link.info.name)
-
     # ---- losing them ---------------------------------------------------------------------
 
     def lost(self, connection: Connection, cause: str) -> None:
@@ -492,8 +489,9 @@ class Links:
         self.host.log("warning", "link down", neighbor=link.info.name, cause=cause)
         link.disconnect()
         self.host.call_later(0.0, link.look_for_room)
-        self._lose(link)
+        self.happens(link, LinkEvent.LOST)
         name = link.info.name
+        self.conflict.gone(name)
         if name in self._probes:
             self.host.call_later(0.0, lambda: self._probe_over(name))
         if link.state is not LinkState.GONE:
@@ -517,17 +515,16 @@ class Links:
 
     def let_go(self, link: Link, cause: str) -> None:
         """The neighbor is no longer one, until it is linked again."""
+        if link.state is LinkState.GONE:
+            return  # for what follows from letting it go
         if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
         self.links.pop(link.info.name, None)
         link.disconnect()
-        if link.state.up:
-            self._lose(link)
-        if link.state is LinkState.GONE:
-            return  # for what followed from losing it
         self.host.log("info", "neighbor let go", neighbor=link.info.name, cause=cause)
         self.dialing.leads_nowhere(link)
         self.happens(link, LinkEvent.LET_GO)
+        self.conflict.gone(link.info.name)
 
     def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
         """A node that stops and will know us again is kept, like one that crashed."""
@@ -563,6 +560,11 @@ class Links:
             self.dialing.forget_session(link.info)
             self.removed.add(link.info.name)
         return link
+
+    def knows(self, session: SessionInfo) -> bool:
+        """Whether a link has it, or is to have it: it is not gone for good."""
+        linked = any(link.info is session for link in self)
+        return linked or any(peer.info is session for peer in self.peers.values())
 
     def close(self, link: Link) -> None:
         """Say goodbye to a neighbor that is no longer wanted."""
