@@ -134,7 +134,7 @@ class AlgorithmError(IsthmusError):
     """A cooperation algorithm cannot be had under this name; `available` lists those that can."""
 
     def __init__(self, name: str, problem: str, available: Sequence[str] = ()) -> None:
-        listed = f"; there are {', '.join(available)}" if available else ""
+        listed = f"; known: {', '.join(available)}" if available else ""
         super().__init__(f"algorithm {name!r}: {problem}{listed}")
         self.name = name
         self.problem = problem

@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from conformance.catalogue import RAW, SCENARIOS, Scenario
+from conformance.catalog import RAW, SCENARIOS, Scenario
 from conformance.clients import LIBRARIES
 from conformance.observation import Observation, Stopped, differences
 from conformance.stage import Address, Stage

@@ -6,7 +6,7 @@ Sources: MQTT 3.1.1 and 5, §4.3 (QoS), §3.3.1.3 (retain), §3.1.2.5 (will), §
 
 from __future__ import annotations
 
-from conformance.catalogue import scenario
+from conformance.catalog import scenario
 from conformance.observation import Message, Observation, Seen, Stopped
 from conformance.stage import Stage
 from isthmus.mqtt.packets import Subscription, Will

@@ -5,7 +5,7 @@ Source: MQTT 3.1.1 and 5; sections at each scenario.
 
 from __future__ import annotations
 
-from conformance.catalogue import RAW, scenario
+from conformance.catalog import RAW, scenario
 from conformance.observation import Observation, Seen, Stopped
 from conformance.stage import Stage
 from isthmus.mqtt.encoding import encode

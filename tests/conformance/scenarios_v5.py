@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from conformance.catalogue import scenario
+from conformance.catalog import scenario
 from conformance.observation import Message, Observation, Seen
 from conformance.scenarios import BOTH, QUIET_S
 from conformance.stage import Stage

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from conformance.catalogue import SCENARIOS
+from conformance.catalog import SCENARIOS
 from conformance.matrix import FRAGILE, Cell, Outcome, all_cells, run_cells
 from conformance.observation import Seen, differences
 from conformance.sites import private_site, shared_site

@@ -273,7 +273,7 @@ def test_no_more_than_it_can(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> N
     ("message", "said"),
     [
         ({"do": "fetch", "run": "../../x", "table": "links"}, "is not the name of a run"),
-        ({"do": "fetch", "run": "r", "table": "../runs"}, "which is no table"),
+        ({"do": "fetch", "run": "r", "table": "../runs"}, "which is not a table"),
         ({"do": "fetch", "run": "r", "table": "links"}, "has no links of that run"),
         ({"do": "measure", "run": "a/b"}, "is not the name of a run"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from isthmus.errors import IsthmusError
 
@@ -18,28 +19,39 @@ if TYPE_CHECKING:
 
 __all__ = ["bench", "reproduce"]
 
+NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib")
+
+
+class _NeedsExtra(TyperGroup):
+    """Says what to install rather than which import failed; help needs nothing."""
+
+    def invoke(self, ctx: Any) -> Any:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing and "--help" not in ctx.args:
+            raise IsthmusError(
+                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; "
+                "pip install 'isthmus[bench]'"
+            )
+        return super().invoke(ctx)
+
+
 bench = typer.Typer(
+    cls=_NeedsExtra,
     no_args_is_help=True,
     help="Load brokers and fabrics, compute the indexes by Spark, find the limit.",
     epilog=(
         "Needs `pip install 'isthmus\\[bench]'`; Spark needs a Java, 'isthmus\\[java]' brings one."
     ),
 )
-reproduce = typer.Typer(no_args_is_help=True, help="Run a paper's experiments and compare.")
-
-NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib")
+reproduce = typer.Typer(
+    cls=_NeedsExtra, no_args_is_help=True, help="Run a paper's experiments and compare."
+)
 
 
 @bench.callback()
 @reproduce.callback()
-def needs_extra() -> None:
-    """Say what to install rather than which import failed."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise IsthmusError(
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; "
-            "pip install 'isthmus[bench]'"
-        )
+def _commands() -> None:
+    """There may be only one."""
 
 
 ScenarioFile = Annotated[
@@ -49,10 +61,10 @@ ScenarioFile = Annotated[
     ),
 ]
 BrokerKind = Annotated[
-    str | None, typer.Option(metavar="KIND", help="This broker at every server instead.")
+    str | None, typer.Option(metavar="KIND", help="Use this broker at every server instead.")
 ]
 Algorithm = Annotated[
-    str | None, typer.Option(metavar="NAME", help="This cooperation algorithm instead.")
+    str | None, typer.Option(metavar="NAME", help="Use this cooperation algorithm instead.")
 ]
 Duration = Annotated[
     float | None,
@@ -71,7 +83,7 @@ Agents = Annotated[
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What agents and coordinator both know."),
+    typer.Option(metavar="FILE", help="The secret that agents and coordinator share."),
 ]
 
 
@@ -92,10 +104,11 @@ def run_command(
         "bench-log"
     ),
     run: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this run; default: scenario and time.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of this run; default: scenario and time."),
     ] = None,
     interval_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="Of every t-client that publishes, instead.")
+        float | None, typer.Option(min=0.001, help="Interval of every publishing t-client instead.")
     ] = None,
     broker: BrokerKind = None,
     algorithm: Algorithm = None,
@@ -201,7 +214,7 @@ def agent(
         str, typer.Option(metavar="HOST:PORT", help="Where the coordinator connects.")
     ] = "127.0.0.1:7900",
     token_file: Annotated[
-        Path, typer.Option(metavar="FILE", help="What agents and coordinator both know.")
+        Path, typer.Option(metavar="FILE", help="The secret that agents and coordinator share.")
     ] = Path("bench.token"),
 ) -> None:
     """Share the load of a coordinator on another machine, until Ctrl-C."""
@@ -216,7 +229,8 @@ def ildm(
         bool, typer.Option("--quick", help="Short measurements: under 10 minutes on 2 cores.")
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Report, figures and logs; an earlier one goes on.")
+        Path,
+        typer.Option(metavar="DIR", help="Report, figures and logs; one that was begun goes on."),
     ] = Path("reproduce-ildm"),
     only: Annotated[
         list[str] | None,

@@ -190,10 +190,10 @@ def peers_add(
     admin: Admin = None,
     *,
     lanes: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Connections to it [the node's link.lanes]")
+        int | None, typer.Option(min=1, max=64, help="Connections to it (link.lanes).")
     ] = None,
     qos: Annotated[
-        int | None, typer.Option(min=0, max=2, help="QoS of the link [the node's link.qos]")
+        int | None, typer.Option(min=0, max=2, help="QoS of the link (link.qos).")
     ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for the link.")

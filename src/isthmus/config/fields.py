@@ -164,7 +164,7 @@ def known_algorithm(name: str) -> str:
     except AlgorithmError as error:
         near = difflib.get_close_matches(name, error.available, 1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
-        listed = f"; there are {', '.join(error.available)}" if error.available else ""
+        listed = f"; known: {', '.join(error.available)}" if error.available else ""
         raise ValueError(f'"{name}" {error.problem}{meant}{listed}') from None
     return name
 

@@ -142,11 +142,11 @@ class Session:
                 self.paired.release_reading()
 
     def close(self) -> None:
-        """Write out what is buffered, then close; cut it off if the peer does not read."""
+        """Write out what is buffered, then close; cut it off if the other end does not read."""
         if self.status is not SessionStatus.ESTABLISHED:
             return
         self.status = SessionStatus.TERMINATING
-        # A peer that has stopped reading would keep the rest for ever.
+        # One that has stopped reading would keep the rest for ever.
         if self.wire.get_write_buffer_size():
             self.linger_timer = self.host.call_later(self.linger_s, self.wire.abort)
         self.wire.close()
@@ -160,7 +160,7 @@ class Session:
 
 
 def remote_name(peername: object) -> str:
-    """A socket's peer for people."""
+    """A socket's other end, for people."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         host, port = peername[0], peername[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

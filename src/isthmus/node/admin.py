@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from isthmus.config.addresses import Address
 from isthmus.logs import get_logger
 from isthmus.node.admin_pages import AdminNode, AdminRequest, Answer, answer, ip_address
+from isthmus.node.sockets import cannot_listen
 
 if TYPE_CHECKING:
     import h11
@@ -110,7 +111,7 @@ class AdminServer:
                 self._accept, self._wanted.host, self._wanted.port, limit=READ_BYTES
             )
         except OSError as error:
-            raise OSError(error.errno, f"[listen] admin = {self._wanted}: {error}") from error
+            raise cannot_listen("admin", self._wanted, error) from error
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""

@@ -38,7 +38,7 @@ from isthmus.node.host import NodeHost
 from isthmus.node.link_io import LinkChannel, LinkTlsDoor
 from isthmus.node.pacing import Pacer
 from isthmus.node.set_aside import SetAside
-from isthmus.node.sockets import as_protocol, probe_when_idle
+from isthmus.node.sockets import as_protocol, cannot_listen, probe_when_idle
 from isthmus.node.tls import client_context, link_contexts
 from isthmus.node.tls_door import ClientTlsDoor
 from isthmus.node.upstream import Upstream
@@ -187,7 +187,7 @@ class Node:
                 factory, address.host, address.port, backlog=LISTEN_BACKLOG, start_serving=False
             )
         except OSError as error:
-            raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
+            raise cannot_listen(name, address, error) from error
         self._servers[name] = server
         for listening in server.sockets:
             probe_when_idle(listening)
@@ -198,8 +198,7 @@ class Node:
         try:
             await self._servers[name].start_serving()
         except OSError as error:
-            address = Address(*self.addresses[name])
-            raise OSError(error.errno, f"[listen] {name} = {address}: {error}") from error
+            raise cannot_listen(name, Address(*self.addresses[name]), error) from error
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Drain for at most `drain_s`, then stop."""
@@ -344,7 +343,7 @@ class Node:
 def _describe(client: ClientSession) -> dict[str, Any]:
     connect = client.connected
     return {
-        "client_id": connect.client_id if connect else "",
+        "client_id": client.client_id,
         "remote": client.remote,
         "transport": client.transport_name,
         "protocol_level": client.protocol_level,

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import cast
 
 from isthmus.exchange.session import Session
 from isthmus.processes.kernel import keep_alive
 
-__all__ = ["as_protocol", "probe_when_idle"]
+__all__ = ["as_protocol", "cannot_listen", "probe_when_idle"]
 
 
 def as_protocol(session: Session) -> asyncio.Protocol:
     """A session is called as a protocol is, and knows nothing of event loops."""
     return cast(asyncio.Protocol, session)
+
+
+def cannot_listen(name: str, address: object, error: OSError) -> OSError:
+    """What the system says, with the key; asyncio says the address once more."""
+    cause = error.strerror or str(error)
+    if error.errno is not None and error.errno > 0:  # and not the resolver's
+        cause = os.strerror(error.errno)
+    return OSError(error.errno, f"[listen] {name} = {address}: {cause}")
 
 
 def probe_when_idle(sock: object) -> None:

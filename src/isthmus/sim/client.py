@@ -42,7 +42,7 @@ from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 if TYPE_CHECKING:
     from isthmus.sim.node import SimNode
 
-__all__ = ["ClientConnection", "Received", "SimClient"]
+__all__ = ["Received", "SimClient", "VirtualConnection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Received:
     retain: bool
 
 
-class ClientConnection:
+class VirtualConnection:
     """A client's end of a connection with its node."""
 
     def __init__(self, client: SimClient, connect: Connect) -> None:
@@ -122,12 +122,11 @@ class SimClient:
         """Payloads of its own that its broker has confirmed."""
         self.granted: dict[str, float] = {}
         """Filters that its broker has granted, with the time it heard so."""
-        self.connection: ClientConnection | None = None
+        self.connection: VirtualConnection | None = None
         self.present = False
         """Whether it means to be connected."""
         self.connecting: Callable[[SimClient], None] | None = None
         """Called before each CONNECT; may change the will."""
-        self.was_refused = False
         self._packet_id = 0
         self._asked: dict[int, tuple[str, ...]] = {}
         """What SUBSCRIBEs that are not answered have asked for."""
@@ -158,7 +157,7 @@ class SimClient:
             properties = NO_PROPERTIES
             if self.level == 5 and self.session_expiry_s:
                 properties = Properties(session_expiry_interval=self.session_expiry_s)
-            self.connection = ClientConnection(
+            self.connection = VirtualConnection(
                 self,
                 Connect(
                     self.client_id,
@@ -188,7 +187,7 @@ class SimClient:
         if self.connected and self.connection is not None:
             self._subscribe(self.connection, topic_filters)
 
-    def _subscribe(self, connection: ClientConnection, topic_filters: tuple[str, ...]) -> None:
+    def _subscribe(self, connection: VirtualConnection, topic_filters: tuple[str, ...]) -> None:
         asked = tuple(Subscription(each, qos=self.wanted[each]) for each in topic_filters)
         packet_id = self._new_packet_id()
         self._asked[packet_id] = topic_filters
@@ -275,7 +274,7 @@ class SimClient:
         self._packet_id = free_packet_id(self._packet_id, self._unreleased, used, self.packet_ids)
         return self._packet_id
 
-    def packet(self, connection: ClientConnection, packet: Packet) -> None:
+    def packet(self, connection: VirtualConnection, packet: Packet) -> None:
         if connection is not self.connection:
             return  # it reads no more from there
         match packet:
@@ -300,9 +299,9 @@ class SimClient:
                 if code == 0:
                     self._accepted(connection, session_present=present)
                 elif code in (ReasonCode.NOT_AUTHORIZED, ConnectReturnCode.NOT_AUTHORIZED):
-                    self.was_refused, self.present = True, False
+                    self.present = False
 
-    def _take(self, connection: ClientConnection, publish: Publish) -> None:
+    def _take(self, connection: VirtualConnection, publish: Publish) -> None:
         packet_id = publish.packet_id
         if publish.qos == 2:
             connection.send(PubRec(packet_id))
@@ -320,7 +319,7 @@ class SimClient:
             Received(now_s, publish.topic, publish.payload, publish.qos, publish.retain)
         )
 
-    def _accepted(self, connection: ClientConnection, *, session_present: bool) -> None:
+    def _accepted(self, connection: VirtualConnection, *, session_present: bool) -> None:
         connection.accepted = True
         self._asked.clear()
         self._unacknowledged.clear()
@@ -335,7 +334,7 @@ class SimClient:
         for packet_id in list(self._unreleased):
             connection.send(PubRel(packet_id))
 
-    def lost(self, connection: ClientConnection) -> None:
+    def lost(self, connection: VirtualConnection) -> None:
         if connection is self.connection:
             self.connection = None
             self.node.engine.call_later(self.reconnect_s, self._come_back)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.sim.broker import SimBroker
-from isthmus.sim.client import ClientConnection, SimClient
+from isthmus.sim.client import SimClient, VirtualConnection
 from isthmus.sim.disk import Disk
 from isthmus.sim.host import SimHost
 from isthmus.sim.stream import StreamEnd, open_stream
@@ -150,7 +150,7 @@ class SimNode:
             client.connect()
         return client
 
-    def open_client(self, connection: ClientConnection, delay_s: float) -> None:
+    def open_client(self, connection: VirtualConnection, delay_s: float) -> None:
         """A client dials."""
         engine = self.engine
 

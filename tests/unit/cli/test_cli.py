@@ -112,7 +112,7 @@ def test_check_lets_the_algorithm_judge_its_own_keys(
     assert "no such option" in said
 
 
-def test_check_recognises_a_fabric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_recognizes_a_fabric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fabric.toml"
     path.write_text('[[node]]\nid = "a"\n[[node]]\nid = "b"\nbroker = "embedded"\n')
     assert run("check", path) == 0
@@ -299,7 +299,7 @@ BLOCKED = {
     "state": "blocked",
     "why": "closes the ring edge-1 - edge-2 - edge-3 - edge-1",
 }
-DIALLING = {
+DIALING = {
     **dict.fromkeys(ROW),
     "address": "127.0.0.1:7009",
     "state": "dialing",
@@ -339,7 +339,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
 
 
 def test_peers_list(peers: Peers, capsys: pytest.CaptureFixture[str]) -> None:
-    peers.rows, peers.rings = [ROW, BLOCKED, DIALLING], RINGS
+    peers.rows, peers.rings = [ROW, BLOCKED, DIALING], RINGS
     assert run("peers", "list") == 0
     lines = capsys.readouterr().out.splitlines()
     expected = ["edge-2", "127.0.0.1:7002", "active", "1", "1", "12,345", "6", "7"]
@@ -365,7 +365,7 @@ def test_peers_list_as_json(peers: Peers, capsys: pytest.CaptureFixture[str]) ->
 
 def test_peers_add(peers: Peers, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD + '[listen]\nadmin = "127.0.0.1:4000"\n')
-    peers.rows = [DIALLING, ROW]
+    peers.rows = [DIALING, ROW]
     assert run("peers", "add", "127.0.0.1:7002", file, "--lanes", 2, "--qos", 0) == 0
     wanted = {"address": "127.0.0.1:7002", "lanes": 2, "qos": 0}
     assert peers.asked == [("POST", "/api/peers", wanted)]
@@ -383,7 +383,7 @@ def test_the_old_name_of_lanes_is_refused_with_the_new_one(
 def test_peers_add_of_one_that_does_not_answer(
     peers: Peers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    peers.rows = [DIALLING]
+    peers.rows = [DIALING]
     assert run("peers", "add", "127.0.0.1:7009", "--wait", 0) == 0
     assert peers.asked == [("POST", "/api/peers", {"address": "127.0.0.1:7009"})]
     assert "keeps trying" in capsys.readouterr().out
@@ -487,3 +487,16 @@ def test_what_the_benchmark_needs_and_is_not_installed(
     assert capsys.readouterr().err == (
         "isthmus: not_there is not installed; pip install 'isthmus[bench]'\n"
     )
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "run", "--help"])
+    assert ended.value.code == 0
+    assert "--interval-ms" in capsys.readouterr().out
+
+
+def test_help_shows_what_is_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    """The library that prints it takes some of them for markup."""
+    with pytest.raises(SystemExit):
+        main(["peers", "add", "--help"])
+    shown = capsys.readouterr().out
+    assert "link.lanes" in shown
+    assert "link.qos" in shown

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
 
 from isthmus.exchange.session import Session
-from isthmus.node.sockets import as_protocol, probe_when_idle
+from isthmus.node.sockets import as_protocol, cannot_listen, probe_when_idle
 from support.hosts import HandHost
 
 
@@ -52,3 +53,18 @@ def test_a_socket_that_takes_no_such_option_stays_open() -> None:
 def test_a_session_is_its_own_protocol() -> None:
     session = Session(HandHost(), 1.0)  # type: ignore[abstract]
     assert as_protocol(session) is session  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError(98, "error while attempting to bind on ('::1', 1): in use"), os.strerror(98)),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError("no address"), "no address"),
+    ],
+)
+def test_why_an_address_cannot_be_had_is_said_once(error: OSError, cause: str) -> None:
+    problem = cannot_listen("mqtt", "[::1]:1", error)
+    assert problem.errno == error.errno
+    assert str(problem).endswith(f"[listen] mqtt = [::1]:1: {cause}")
+    assert "attempting" not in str(problem)

@@ -69,14 +69,14 @@ class Agent:
         """Until `close`."""
         while True:
             try:
-                connection, peer = self._listener.accept()
+                connection, remote = self._listener.accept()
             except ConnectionAbortedError:
                 continue  # it left before it was let in
             except OSError:
                 if self._closed:
                     return
                 raise
-            address = str(Address(*peer[:2]))
+            address = str(Address(*remote[:2]))
             thread = threading.Thread(target=self._visit, args=(connection, address), name=address)
             with self._lock:
                 if self._closed or len(self._open) >= MAX_CONNECTIONS:
@@ -97,30 +97,30 @@ class Agent:
         for thread in threads:
             thread.join(LEAVE_S)
 
-    def _visit(self, connection: socket.socket, peer: str) -> None:
+    def _visit(self, connection: socket.socket, remote: str) -> None:
         channel = LineChannel(
-            peer, connection.fileno(), connection.fileno(), max_line_bytes=GREETING_BYTES
+            remote, connection.fileno(), connection.fileno(), max_line_bytes=GREETING_BYTES
         )
         try:
             attend(connection)
             writer = greet_coordinator(channel, self._token, platform.node())
             channel.max_line_bytes = MAX_LINE_BYTES
-            log.info("load process started", writer=writer, coordinator=peer)
+            log.info("load process started", writer=writer, coordinator=remote)
             with ExitStack() as stack:
                 folder = OwnedFolder(f"agent-{writer}")
                 stack.callback(folder.remove)
                 worker = LocalWorker(writer, folder.path, self._command)
                 stack.callback(worker.close)
                 _Relay(channel, worker, folder.path / "log").run()
-            log.info("load process ended", writer=writer, coordinator=peer)
+            log.info("load process ended", writer=writer, coordinator=remote)
         except EOFError:
-            log.info("connection ended in its greeting", peer=peer)
+            log.info("connection ended in its greeting", remote=remote)
         except LoadFailed as error:
-            log.warning("connection refused or failed", peer=peer, problem=str(error))
+            log.warning("connection refused or failed", remote=remote, problem=str(error))
             _tell_failure(channel, error)
         except OSError as error:  # a full disk, no more processes
-            log.warning("connection failed", peer=peer, problem=str(error))
-            _tell_failure(channel, LoadFailed(peer, f"the agent cannot: {error}"))
+            log.warning("connection failed", remote=remote, problem=str(error))
+            _tell_failure(channel, LoadFailed(remote, f"the agent cannot: {error}"))
         finally:
             with self._lock:
                 del self._open[connection]
@@ -179,7 +179,7 @@ class _Relay:
     def _hand_over(self, message: ControlMessage) -> None:
         table = item(message, "table", str, self._coordinator.name)
         if table not in TABLES:
-            raise LoadFailed(self._coordinator.name, f"asked for {table!r}, which is no table")
+            raise LoadFailed(self._coordinator.name, f"asked for {table!r}, which is not a table")
         path = file_path(self._log, table, self._run(message), self._worker.writer)
         try:
             file = path.open("rb")

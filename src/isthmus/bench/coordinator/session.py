@@ -152,7 +152,7 @@ class LoadSession:
         except ValueError as error:
             raise LoadError(f"run {run!r}: {error}") from None
         if scenario.load.interval_ns <= 0:
-            raise LoadError(f"run {run!r}: an interval of {interval_ns} ns is none")
+            raise LoadError(f"run {run!r}: the interval must be longer than {interval_ns} ns")
         check_run(self._log, run)
         try:
             record = self._measure(self._crew, run, scenario)

@@ -134,6 +134,13 @@ class ClientSession(ClientInput):
         self.remote = ""
         self.timer: Cancellable | None = None
 
+    @property
+    def client_id(self) -> str:
+        """As it says, or as its broker has assigned it."""
+        if self.handle is not None:
+            return self.handle.session.name
+        return self.connected.client_id if self.connected is not None else ""
+
     # ---- the connection ------------------------------------------------------------------
 
     def connection_made(self, wire: Wire) -> None:

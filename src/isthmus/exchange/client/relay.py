@@ -143,7 +143,7 @@ class Relay:
         self.host.log(
             "debug",
             "client connected",
-            client_id=client.connected.client_id if client.connected else "",
+            client_id=client.client_id,
             remote=client.remote,
             protocol_level=client.protocol_level,
             session_present=connack.session_present,
@@ -159,14 +159,13 @@ class Relay:
         """The node ends a connection for `cause`; the log says which and why."""
         self.counters.clients_refused += 1
         self.counters.refusals[cause] += 1
-        connect = client.connected
         self.host.log(
             "warning",
             "client refused",
             cause=cause,
             detail=detail,
             remote=client.remote,
-            client_id=connect.client_id if connect is not None else None,
+            client_id=client.client_id if client.connected is not None else None,
         )
 
     def broker_lost(self, client: ClientSession, exc: Exception | None) -> None:
@@ -175,7 +174,7 @@ class Relay:
         self.host.log(
             "info",
             "broker closed the session",
-            client_id=client.connected.client_id if client.connected else None,
+            client_id=client.client_id,
             remote=client.remote,
             cause=str(exc or "end of stream"),
         )

@@ -34,44 +34,44 @@ class Admission:
         """Neighbors that the operator removed."""
         self.stopped = False
 
-    def judge(self, connection: Connection, peer: Hello) -> None:
-        """Whether `peer` may be linked with; raises `LinkRefused`."""
+    def judge(self, connection: Connection, other: Hello) -> None:
+        """Whether `other` may be linked with; raises `LinkRefused`."""
         if self.stopped:
             raise LinkRefused("stopping", "this node is stopping", ReasonCode.SERVER_SHUTTING_DOWN)
-        if peer.node_id == self._hello.node_id:
-            self._met_itself(peer)
-        if peer.algorithm != self._hello.algorithm:
+        if other.node_id == self._hello.node_id:
+            self._met_itself(other)
+        if other.algorithm != self._hello.algorithm:
             raise LinkRefused(
-                "algorithm", f"algorithm {peer.algorithm!r:.80} here {self._hello.algorithm!r}"
+                "algorithm", f"algorithm {other.algorithm!r:.80} here {self._hello.algorithm!r}"
             )
         wanted = connection.dialed_for
         if wanted is not None and self._dialing.wants(wanted):
-            self.removed.discard(peer.node_id)  # it was added again
-        elif wanted is not None or peer.node_id in self.removed:
-            raise LinkRefused("removed", f"{peer.node_id!r} was removed here")
-        link = self._links.get(peer.node_id)
+            self.removed.discard(other.node_id)  # it was added again
+        elif wanted is not None or other.node_id in self.removed:
+            raise LinkRefused("removed", f"{other.node_id!r} was removed here")
+        link = self._links.get(other.node_id)
         if link is None and len(self._links) >= MAX_LINKS:
             raise LinkRefused("too-many-links", f"a node has at most {MAX_LINKS} links")
-        initiator = self._hello.node_id if connection.dialed else peer.node_id
+        initiator = self._hello.node_id if connection.dialed else other.node_id
         if connection.lane > 0 and (
             link is None
             or link.initiator != initiator
-            or link.incarnation != peer.incarnation
+            or link.incarnation != other.incarnation
             or connection.lane >= link.lanes
             or link.connections[connection.lane] is not None
         ):
             raise LinkRefused("bad-lane", "a lane that belongs to no link that is being made")
-        if link is None or not link.state.up or link.incarnation != peer.incarnation:
+        if link is None or not link.state.up or link.incarnation != other.incarnation:
             return
-        ours, theirs = self._hello.node_id, peer.node_id
+        ours, theirs = self._hello.node_id, other.node_id
         if link.initiator != initiator and link.initiator == min(ours, theirs):
             raise LinkRefused("duplicate", "there is a link already")
 
-    def _met_itself(self, peer: Hello) -> None:
+    def _met_itself(self, other: Hello) -> None:
         """A node of this node's own id, or this node."""
-        if peer.incarnation == self._hello.incarnation:
+        if other.incarnation == self._hello.incarnation:
             raise LinkRefused("same-id", "that is this node itself")
-        problem = f"both nodes are called {peer.node_id!r}"
+        problem = f"both nodes are called {other.node_id!r}"
         self._conflict.told(problem)
         raise LinkRefused("same-id", problem)
 

@@ -4,7 +4,7 @@ Its state is that of `isthmus.exchange.link.life.GREETING`.  An accepted connect
 has proved itself is *judged*: `Links` calls `accept` or `refuse`, at once or when it has found out
 more.
 
-What is sent is gathered and written once per turn, so that a write carries many packets.  A peer
+What is sent is gathered and written once per turn, so that a write carries many packets.  A node
 that breaks the rules raises `RemoteProtocolError`; the exchange then closes this connection only.
 """
 
@@ -84,7 +84,7 @@ class Connection:
         "lane",
         "link",
         "opened_s",
-        "peer",
+        "other",
         "pings",
         "pongs",
         "state",
@@ -105,7 +105,7 @@ class Connection:
         self.channel = channel
         self.dialed = dialed
         self.state = GreetingState.CONNACK if dialed else GreetingState.CONNECT
-        self.peer: Hello | None = None
+        self.other: Hello | None = None
         self.link: Link | None = None
         self.dialed_for: Peer | None = None
         self.attempt = 0
@@ -173,9 +173,9 @@ class Connection:
         """Whether the other end has said anything that made sense."""
         return self.state is not GreetingState.CONNECT
 
-    def peer_id(self) -> str:
+    def other_id(self) -> str:
         """The other node's id, empty before its hello."""
-        return self.peer.node_id if self.peer is not None else ""
+        return self.other.node_id if self.other is not None else ""
 
     def keep_early(self, frame: bytes) -> bool:
         """Keep a packet that came before the link is complete; whether there may be more."""
@@ -231,9 +231,9 @@ class Connection:
         raise MalformedPacket(f"{type(packet).__name__} while {state.value}")
 
     def _connect_came(self, connect: Connect) -> GreetingEvent:
-        peer, self._dial_nonce = read_connect(connect)
-        self.lane = peer.lane
-        self._hello = self._hello.for_lane(peer.lane, peer.lanes)
+        other, self._dial_nonce = read_connect(connect)
+        self.lane = other.lane
+        self._hello = self._hello.for_lane(other.lane, other.lanes)
         if bool(self._key) != bool(self._dial_nonce):
             raise LinkRefused(
                 "authentication",
@@ -241,13 +241,13 @@ class Connection:
                 if self._key
                 else "a shared secret was shown, and it has none",
             )
-        self.peer = peer
+        self.other = other
         return GreetingEvent.ASKED_IN if self._key else GreetingEvent.PROVED
 
     def _proof_came(self, auth: Auth) -> GreetingEvent:
-        assert self.peer is not None
+        assert self.other is not None
         given = read_auth(auth, PROOF_BYTES)
-        if not hmac.compare_digest(given, self._prove("dial", self.peer, None)):
+        if not hmac.compare_digest(given, self._prove("dial", self.other, None)):
             raise LinkRefused("authentication", "the shared secrets differ")
         return GreetingEvent.PROVED
 
@@ -261,13 +261,13 @@ class Connection:
 
     def _connack_came(self, connack: ConnAck) -> GreetingEvent:
         try:
-            peer, given = read_connack(connack)
+            other, given = read_connack(connack)
         except LinkRefused as error:
             self._check_refusal(error)
             raise
-        if self._key and not self._proved(given, "accept", peer):
+        if self._key and not self._proved(given, "accept", other):
             raise LinkRefused("authentication", "the other node does not know the secret")
-        self.peer = peer
+        self.other = other
         return GreetingEvent.WELCOMED
 
     def _check_refusal(self, error: LinkRefused) -> None:
@@ -287,9 +287,9 @@ class Connection:
         self.happens(GreetingEvent.LET_IN)
 
     def _own_proof(self, role: str) -> bytes:
-        if not self._key or self.peer is None or self.state in _BEFORE_PROOF:
+        if not self._key or self.other is None or self.state in _BEFORE_PROOF:
             return b""
-        return self._prove(role, self.peer, self._hello)
+        return self._prove(role, self.other, self._hello)
 
     def _prove(self, role: str, dial: Hello, accept: Hello | None) -> bytes:
         return proof(self._key, role, dial, accept, self._dial_nonce + self._accept_nonce)

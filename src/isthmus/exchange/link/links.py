@@ -272,7 +272,7 @@ class Links:
     def _proved(self, connection: Connection) -> None:
         """The other node is who it says; whether it may come in."""
         self.room.is_neighbor(connection.host)
-        hello = connection.peer
+        hello = connection.other
         assert hello is not None
         self.admission.judge(connection, hello)
         link = self.links.get(hello.node_id)
@@ -326,8 +326,8 @@ class Links:
         waiting = [each for each in probe.newcomers if each.state is not GreetingState.CLOSED]
         for number, newcomer in enumerate(waiting):
             try:
-                assert newcomer.peer is not None
-                self.admission.judge(newcomer, newcomer.peer)
+                assert newcomer.other is not None
+                self.admission.judge(newcomer, newcomer.other)
                 if number == 0:
                     self._let_in(newcomer)
                 else:
@@ -352,7 +352,7 @@ class Links:
         # Whom we dial we want, also if it was removed before; both ends may be waiting for that.
         self.removed.discard(error.node_id)
         if error.cause == "duplicate":
-            link = self.links.get(error.node_id or connection.peer_id())
+            link = self.links.get(error.node_id or connection.other_id())
             if link is not None:
                 self.dialing.leads_to(peer, link)
         if (
@@ -366,7 +366,7 @@ class Links:
 
     def _log_refusal(self, connection: Connection, error: LinkRefused) -> None:
         """Once for each cause: who is refused usually tries again, for ever."""
-        name = connection.peer_id() or connection.channel.remote.rpartition(":")[0]
+        name = connection.other_id() or connection.channel.remote.rpartition(":")[0]
         if self._refused_for.get(name) == error.cause:
             return
         if len(self._refused_for) >= MAX_REFUSED:
@@ -382,7 +382,7 @@ class Links:
 
     def _opened(self, connection: Connection) -> None:
         """The greeting is over: the connection becomes a lane of the neighbor's link."""
-        hello = connection.peer
+        hello = connection.other
         assert hello is not None
         initiator = self.hello.node_id if connection.dialed else hello.node_id
         peer = connection.dialed_for
@@ -528,17 +528,17 @@ class Links:
 
     def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
         """A node that stops and will know us again is kept, like one that crashed."""
-        link, peer = connection.link, connection.peer
+        link, hello = connection.link, connection.other
         connection.close()
         packet = decode(frame, 5, CONTROL_LIMITS)
         assert isinstance(packet, Disconnect)
         if cause_of_goodbye(packet) == "same-id":
-            own, other = self.hello.node_id, connection.peer_id()
+            own, other = self.hello.node_id, connection.other_id()
             self.conflict.told(f"{other!r} is linked with another node {own!r}")
         if link is None:
             return
         stops = packet.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
-        if stops and peer is not None and peer.keeps_state:
+        if stops and hello is not None and hello.keeps_state:
             connection.link = link
             self._cut(connection, "it stops, and may be back")
         else:
@@ -600,7 +600,7 @@ class Links:
         self._ticker = self.host.call_later(self.settings.dead_after_s / 3, self._tick)
 
     def _name(self, connection: Connection) -> str:
-        return connection.peer_id() or connection.channel.remote
+        return connection.other_id() or connection.channel.remote
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self.links.values())

@@ -171,7 +171,7 @@ class Driver:
         except (PySparkException, Py4JError, OSError) as error:
             problem = next(iter(str(error).splitlines()), type(error).__name__)
             what = f"Spark on {request.where}"
-            raise SparkFailed(what, f"{problem} What Java printed stands above.") from error
+            raise SparkFailed(what, f"{problem} What Java printed is above.") from error
 
     def _end(self, well: bool) -> None:
         try:

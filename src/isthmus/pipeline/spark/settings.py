@@ -49,7 +49,7 @@ class SessionRequest:
         if self.connect is not None:
             if _CONNECT.fullmatch(self.connect) is None:
                 raise SparkError(
-                    f"connect {self.connect!r} is no Spark Connect address; sc://HOST:PORT is"
+                    f"connect {self.connect!r} is not a Spark Connect address; write sc://HOST:PORT"
                 )
             if self.memory is not None:
                 raise SparkError(

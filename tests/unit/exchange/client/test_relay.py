@@ -13,6 +13,7 @@ from isthmus.exchange.client.relay import WAITING_ROOM
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import ConnAck, Connect, Disconnect
+from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from support.relay_rig import LIMITS, RelayRig
 
@@ -137,3 +138,12 @@ def test_a_session_that_the_broker_ends_is_counted_and_ends_the_clients(rig: Rel
     assert client.closing
     assert rig.relay.counters.broker_sessions_lost == 1
     assert not rig.relay.clients
+
+
+def test_a_client_is_known_by_the_id_that_its_broker_has_assigned(rig: RelayRig) -> None:
+    given = Properties(assigned_client_identifier="auto-1")
+    session, client, _ = rig.connected("", connack=ConnAck(False, ReasonCode.SUCCESS, given))
+    assert session.client_id == "auto-1"
+    client.feed(b"")
+    rig.host.run()
+    assert session.client_id == ""

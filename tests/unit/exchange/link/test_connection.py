@@ -93,8 +93,8 @@ def talk(
             try:
                 for frame in there.frames(data, 1.0):
                     if there.greet(frame) and there is accepting:
-                        assert there.peer is not None
-                        judge(there.peer)
+                        assert there.other is not None
+                        judge(there.other)
                         there.accept()
             except LinkRefused as error:
                 there.refuse(error)
@@ -107,8 +107,8 @@ def test_two_nodes_that_agree_are_open_and_know_each_other(secret: bytes) -> Non
     a, b = connection(A, dialed=True, secret=secret), connection(B, dialed=False, secret=secret)
     talk(a, b)
     assert a.state is b.state is GreetingState.OPEN
-    assert a.peer == Hello("b", "2", "sf", 0, 2)
-    assert b.peer == A
+    assert a.other == Hello("b", "2", "sf", 0, 2)
+    assert b.other == A
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_each_end_learns_what_the_other_takes() -> None:
     a = connection(replace(A, max_packet_bytes=5_000), dialed=True)
     b = connection(replace(B, max_packet_bytes=7_000), dialed=False)
     talk(a, b)
-    assert a.peer is not None
-    assert b.peer is not None
-    assert (a.peer.max_packet_bytes, b.peer.max_packet_bytes) == (7_000, 5_000)
+    assert a.other is not None
+    assert b.other is not None
+    assert (a.other.max_packet_bytes, b.other.max_packet_bytes) == (7_000, 5_000)
 
 
 def good_hello(**changes: str) -> tuple[tuple[str, str], ...]:

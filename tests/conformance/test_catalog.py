@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.catalogue import SCENARIOS
+from conformance.catalog import SCENARIOS
 from conformance.matrix import all_cells
 from conformance.observation import Observation, Seen
 from conformance.table import PAGE
