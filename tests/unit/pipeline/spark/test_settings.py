@@ -33,7 +33,7 @@ def test_other_masters_are_refused_with_those_that_are_known(master: str) -> Non
 
 @pytest.mark.parametrize("connect", ["", "host:15002", "spark://host:1", "sc://", "sc://h:p"])
 def test_other_connect_addresses_are_refused(connect: str) -> None:
-    with pytest.raises(SparkError, match="sc://HOST:PORT is"):
+    with pytest.raises(SparkError, match="write sc://HOST:PORT"):
         request(connect=connect)
 
 
