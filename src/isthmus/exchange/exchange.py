@@ -356,6 +356,7 @@ class Exchange:
     def _forget(self, link: Link) -> None:
         self._told_too_large_s.pop(link.info.name, None)
         self.traffic.by_session.pop(link.info, None)
+        self.traffic.detours.forget(link.info.name)
         self.host.neighbor_left(link.info.name)
 
     def _found_too_large(self, link: Link, topic: bytes, size: int) -> None:

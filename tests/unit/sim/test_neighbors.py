@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from isthmus.exchange.link.connection import MAX_EARLY, Connection
+from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.link.links import AT_ONCE, LinkSettings
 from isthmus.exchange.topology.guard import MAX_NODES
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
@@ -319,3 +320,34 @@ def test_what_came_before_the_link_was_complete_is_taken_in_turns() -> None:
     assert sum(taken.values()) > 60 * MAX_EARLY
     assert max(taken.values()) <= AT_ONCE
     assert links.refusals["protocol-error"] == 1
+
+
+# ---- what is left of who has gone --------------------------------------------------------
+
+
+def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
+    """x never becomes the algorithm's; y leaves before the broker has what it brought."""
+    fabric, _, b, _ = line(LinkSettings(hold_s=1.0))
+    b.client("s").subscribe("t", qos=1)
+    x, y = fabric.node("x"), fabric.node("y")
+    publisher = y.client("p")
+    fabric.link(y, b)
+    fabric.settle()
+    fabric.link(x, b)
+    while "x" not in b.exchange.links.links:
+        fabric.run(0.001)
+    assert b.exchange.links.links["x"].state is LinkState.LEARNING
+    fabric.crash_broker(b)
+    publisher.publish("t", b"1", qos=1)
+    fabric.run(0.002)
+    fabric.crash(x)
+    fabric.run(0.5)
+    fabric.crash(y)
+    fabric.run(5.0)
+    fabric.restart_broker(b)
+    fabric.run(30.0)
+    traffic = b.exchange.traffic
+    assert set(b.exchange.links.links) == {"a", "c"}
+    assert {session.name for session in traffic.by_session} == {"a", "c"}
+    assert not traffic.detours._ways_round
+    assert not traffic.in_hand._at_broker

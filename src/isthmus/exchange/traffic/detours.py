@@ -160,10 +160,18 @@ class Detours:
             self._counters["given_up"] += missed
             lost += missed
             yield
-        if neighbor not in self._links.links:
-            self._ways_round.pop(neighbor, None)
+        yield from self._forgotten(neighbor)
         if lost:
             self._host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
+
+    def forget(self, neighbor: str) -> None:
+        """`neighbor` is none any more; first what is being given up with it is sent elsewhere."""
+        self._begin(self._forgotten(neighbor))
+
+    def _forgotten(self, neighbor: str) -> Iterator[None]:
+        if neighbor not in self._links.links:
+            self._ways_round.pop(neighbor, None)
+        yield from ()
 
     def _way_round(self, neighbor: str) -> tuple[str | None, float]:
         """Over whom `neighbor` is reached, and since when it is."""

@@ -32,6 +32,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from isthmus.cooperation.api import SessionStatus
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import IN_HAND_BYTES, WINDOW, Incoming
 from isthmus.exchange.link.link import Link
@@ -126,6 +127,9 @@ class InHand:
 
     def _broker_has_it(self) -> None:
         self._hand.broker_queue(self).acknowledged(self.size + IN_HAND_BYTES)
+        came_from = self.message.came_from
+        if came_from is None or came_from.status is not SessionStatus.ESTABLISHED:
+            self._hand.neighbor_left(self.neighbor)
         self.acknowledged_by(BROKER)
 
     @property
@@ -236,6 +240,7 @@ class MessagesInHand:
         return queue
 
     def neighbor_left(self, neighbor: str) -> None:
+        """Forget what waits for the broker, unless something does; then this is called again."""
         queue = self._at_broker.get(neighbor)
         if queue is not None and queue.bytes == 0:
             del self._at_broker[neighbor]

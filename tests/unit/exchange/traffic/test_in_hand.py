@@ -9,16 +9,27 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from isthmus.cooperation.api import SessionInfo, SessionKind
+from isthmus.cooperation.api import SessionInfo, SessionKind, SessionStatus
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import Incoming
+from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic.in_hand import BROKER, HERE, InHand, MessagesInHand
+from isthmus.exchange.traffic.in_hand import (
+    BROKER,
+    HERE,
+    LOOK_AGAIN_S,
+    MAX_UNSAFE,
+    UNSAFE_PART,
+    InHand,
+    MessagesInHand,
+)
 from isthmus.exchange.traffic.message import Message
 from isthmus.fabric.view import fabric_tables
 from isthmus.sim import SimFabric
 from isthmus.sim.engine import Engine
 from isthmus.sim.node import SimNode
+
+QUEUE_BYTES = 16 << 20
 
 
 class ClockHost:
@@ -40,10 +51,12 @@ class Stage:
         self.hand = MessagesInHand(
             cast("Host", self.host),
             Counter(),
-            lambda message: True,
-            queue_bytes=1 << 20,
+            lambda message: self.room,
+            queue_bytes=QUEUE_BYTES,
             hold_s=60.0,
         )
+        self.room = True
+        """At the links that messages went to."""
         self.incoming = Incoming()
         self.answers: list[bytes] = []
         self.incoming.answer = self.answers.append
@@ -118,6 +131,81 @@ def test_what_waits_for_the_broker_is_counted_until_it_has_it() -> None:
     assert stage.hand.broker_queue(in_hand) is queue, "it is kept while something waits"
     done()
     assert (queue.bytes, stage.answers) == (0, [puback(1)])
+    assert not stage.hand._at_broker, "nothing of a neighbor that has gone is left"
+
+
+def test_what_waited_for_the_broker_is_remembered_while_its_neighbor_is_there() -> None:
+    stage = Stage()
+    stage.neighbor.status = SessionStatus.ESTABLISHED
+    in_hand = stage.arrives(1)
+    stage.hand.take(in_hand)
+    done = in_hand.wait_for_broker()
+    in_hand.acknowledged_by(HERE)
+    done()
+    assert list(stage.hand._at_broker) == ["a"]
+    stage.hand.neighbor_left("a")
+    assert not stage.hand._at_broker
+
+
+# ---- letting go --------------------------------------------------------------------------
+
+
+def many_wait(stage: Stage, count: int, size: int = 1) -> list[InHand]:
+    """Messages of `size` bytes wait for b."""
+    link = Link(stage.neighbor, "s", qos=1, queue_bytes=QUEUE_BYTES, round_robin=False)
+    waiting = []
+    for number in range(1, count + 1):
+        in_hand = stage.arrives(number, number=f"1.{number:x}")
+        in_hand.size = size
+        stage.hand.take(in_hand)
+        in_hand.wait_for("b")
+        in_hand.acknowledged_by(HERE)
+        stage.hand.relieve(stage.incoming, link)
+        waiting.append(in_hand)
+    return waiting
+
+
+def test_what_was_let_go_is_not_acknowledged_again() -> None:
+    """Its identifier may be another message's by then."""
+    stage = Stage()
+    first = many_wait(stage, MAX_UNSAFE + 1)[0]
+    assert (stage.answers, first.let_go, stage.hand.only_here) == ([puback(1)], True, 1)
+    first.acknowledged_by("b")
+    assert (stage.answers, stage.hand.only_here) == ([puback(1)], 0)
+
+
+def test_large_messages_are_let_go_sooner() -> None:
+    """Else they would fill the queue of the neighbor that they come from."""
+    stage = Stage()
+    many_wait(stage, 3, QUEUE_BYTES // UNSAFE_PART // 2)
+    assert stage.answers == [puback(1)]
+    stage = Stage()
+    many_wait(stage, 1, QUEUE_BYTES)
+    assert stage.answers == [], "the last one stays"
+
+
+def test_it_is_looked_again_whether_there_is_room() -> None:
+    stage = Stage()
+    stage.room = False
+    many_wait(stage, MAX_UNSAFE + 3)
+    assert stage.answers == []
+    stage.host.engine.run_until(10 * LOOK_AGAIN_S)
+    assert stage.answers == []
+    stage.room = True
+    stage.host.engine.run_until(12 * LOOK_AGAIN_S)
+    assert stage.answers == [puback(1), puback(2), puback(3)]
+    stage.room = False
+    stage.host.engine.run_until(20 * LOOK_AGAIN_S)
+    assert stage.host.engine.events < 30, "nothing is looked for when nothing waits"
+
+
+def test_a_node_that_stops_lets_nothing_go() -> None:
+    stage = Stage()
+    stage.room = False
+    many_wait(stage, MAX_UNSAFE + 1)
+    stage.hand.stopping = stage.room = True
+    stage.host.engine.run_until(10 * LOOK_AGAIN_S)
+    assert (stage.answers, stage.hand.only_here) == ([], 0)
 
 
 def test_a_copy_is_acknowledged_with_the_first() -> None:
