@@ -253,7 +253,7 @@ def test_the_same_with_changes() -> None:
         ({"duration_s": 20.0}, "10 s cut at each end leave nothing of 20 s"),
         ({"trim_s": 40.0}, "40 s cut at each end leave nothing of 80 s"),
         ({"broker": "mosquito"}, "did you mean 'mosquitto'"),
-        ({"algorithm": "fp"}, "there are "),
+        ({"algorithm": "fp"}, "known: "),
     ],
 )
 def test_changes_that_a_file_could_not_say(changes: dict[str, object], words: str) -> None:
@@ -362,7 +362,7 @@ def test_one_mistake_is_reported_once_with_its_line(
         (('node = "n1"', ""), "place[0].node", 7, ["is required"]),
         (("publishers = 1\nsubscribers = 2\n", LATENCY), "place[0]", 7, ["places nobody"]),
         (("publishers = 1\n", ""), "place", 7, ["nobody publishes", "publishers = 10"]),
-        (("[scenario]", 'algorithm = "fp"\n[scenario]'), "algorithm", 1, ["there are"]),
+        (("[scenario]", 'algorithm = "fp"\n[scenario]'), "algorithm", 1, ["known: none, pf, sf"]),
         (("[[place]]", "[place]"), "place", 7, ["[[place]]", "double brackets"]),
         (("[[server]]", "[server]"), "server", 5, ["[[server]]", "double brackets"]),
     ],
