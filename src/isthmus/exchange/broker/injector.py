@@ -199,6 +199,7 @@ class Injector:
             self._host.connect_broker(InjectSession(self._own, self), self._not_connected)
 
     def _not_connected(self, cause: str) -> None:
+        self._own.was_away()
         self._broker_was_away()
         self._connect_later(self._longer_pause())
 

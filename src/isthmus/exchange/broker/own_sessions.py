@@ -154,6 +154,10 @@ class OwnSessions:
         if level == 4:
             self._older = False
 
+    def was_away(self) -> None:
+        """The broker takes no connections: it may come back as another."""
+        self._older = False
+
     def settles(self, level: int) -> bool:
         """A session of that level was accepted; False if it is to be tried with MQTT 5 once more.
 

@@ -192,6 +192,21 @@ def test_an_older_broker_is_spoken_to_as_it_wants() -> None:
     assert rig.own.standing == 1
 
 
+def test_a_broker_that_comes_back_newer_is_spoken_to_as_it_wants() -> None:
+    rig = Rig()
+    rig.broker.level = 4
+    rig.own.neighbor_joined("a")
+    rig.broker.run(2.0)
+    assert rig.own.level == 4
+    rig.broker.takes, rig.broker.level = False, 5
+    rig.broker.wires[-1].feed(b"")
+    rig.broker.run(1.0)
+    rig.broker.takes = True
+    rig.broker.run(3.0)
+    assert rig.own.level == 5
+    assert rig.own.standing == 1
+
+
 def test_a_broker_that_says_that_it_is_older_is_believed() -> None:
     rig = Rig()
     rig.broker.answers = False
