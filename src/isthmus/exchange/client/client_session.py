@@ -52,7 +52,7 @@ from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import SessionStatus, Wire, remote_name
-from isthmus.exchange.traffic.message import from_publish
+from isthmus.exchange.traffic.message import Message, from_publish
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import body_offset, frame_length
@@ -99,6 +99,7 @@ class ClientSession(ClientInput):
         "connected",
         "disconnected",
         "handle",
+        "hold",
         "refused",
         "remote",
         "routes",
@@ -133,6 +134,8 @@ class ClientSession(ClientInput):
         self.withheld_bytes = 0
         self.remote = ""
         self.timer: Cancellable | None = None
+        self.hold: _Hold | None = None
+        """What lets it go on when a link has room, or did so last."""
 
     @property
     def client_id(self) -> str:
@@ -161,7 +164,7 @@ class ClientSession(ClientInput):
             # As without a node: the broker gets what was sent, and judges it.
             self._set_timer(self.relay.limits.broker_timeout_s, self.finish)
         elif self.parked and self.state is ClientState.LINK:
-            self.go_on(self.relay.turns.slice_ends_s())  # its DISCONNECT may be among what waits
+            self._go_on_in_time()  # its DISCONNECT may be among what waits
         elif self.state is ClientState.TURN:
             pass  # the same, when its turn comes
         elif self.handle is not None and self.relay.turns.used_up():
@@ -174,6 +177,8 @@ class ClientSession(ClientInput):
         self.happens(ClientEvent.FINISHED)
         self._cancel_timer()
         self._forget_pending()
+        if self.hold is not None:
+            self.hold.client = None  # the link may keep it for long
         if self.paired is not None:
             self.paired.close()
             self.paired = None
@@ -326,8 +331,8 @@ class ClientSession(ClientInput):
                         route.neighbors
                         or head & RETAIN
                         or (head & QOS and exchange.recovery.active)
-                    ):
-                        self._to_fabric(data[start:stop], topic)
+                    ) and not self._to_fabric(data[start:stop], topic):
+                        break
                     publishes += 1
                 else:
                     waits += 1
@@ -428,16 +433,23 @@ class ClientSession(ClientInput):
 
     # ---- what goes to other nodes --------------------------------------------------------
 
-    def _to_fabric(self, frame: bytes, topic: bytes) -> None:
-        """Hand a PUBLISH to the exchange as well; the broker gets it in any case."""
+    def _to_fabric(self, frame: bytes, topic: bytes) -> bool:
+        """Hand a PUBLISH to the exchange as well, then the broker gets it; False if both wait."""
         if frame[0] & self.withheld_flags:
             self._withhold(frame, topic)
-        else:
-            self._pass_on(frame, topic)
-
-    def _pass_on(self, frame: bytes, topic: bytes) -> None:
+            return True
         exchange = self.relay.exchange
         message = from_publish(frame, self.protocol_level, topic, exchange.node_id, self.host.now())
+        if exchange.traffic.must_wait(message, self._hold_for_link):
+            if self.state is not ClientState.LINK:  # it has hung up: nobody acknowledges it
+                self.relay.counters.refusals["hung-up-while-held"] += 1
+                self.happens(ClientEvent.ENOUGH)
+            return False
+        self._pass_on(frame, message)
+        return True
+
+    def _pass_on(self, frame: bytes, message: Message) -> None:
+        exchange = self.relay.exchange
         if message.qos == 2 and self.unreleased.is_repetition(
             publish_id(frame), dup=bool(frame[0] & DUP)
         ):
@@ -474,7 +486,9 @@ class ClientSession(ClientInput):
             if refused:
                 self.relay.counters.refusals["publish-not-granted"] += 1
             else:
-                self._pass_on(*withheld)
+                frame, topic = withheld
+                level, origin = self.protocol_level, self.relay.exchange.node_id
+                self._pass_on(frame, from_publish(frame, level, topic, origin, self.host.now()))
 
     def _hold_for_link(self) -> Callable[[], None]:
         """A link is congested: what comes from this client waits until it is not."""
@@ -482,10 +496,18 @@ class ClientSession(ClientInput):
             return _nothing
         self.happens(ClientEvent.CONGESTED)
         self.interrupted = True
-        return self._link_has_room
+        self.hold = _Hold(self)
+        return self.hold
 
-    def _link_has_room(self) -> None:
+    def link_has_room(self) -> None:
         if self.state is ClientState.LINK:
+            self._go_on_in_time()
+
+    def _go_on_in_time(self) -> None:
+        """Now, or in a later turn if many do at once."""
+        if self.relay.turns.used_up():
+            self.happens(ClientEvent.OUT_OF_TIME)
+        else:
             self.go_on(self.relay.turns.slice_ends_s())
 
     # ---- ends ----------------------------------------------------------------------------
@@ -567,6 +589,19 @@ class ClientSession(ClientInput):
 
     def _write(self, data: bytes) -> None:
         self.send(data, to_broker=False)
+
+
+class _Hold:
+    """Lets a client go on that is held for a link, if it is still there."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: ClientSession) -> None:
+        self.client: ClientSession | None = client
+
+    def __call__(self) -> None:
+        if self.client is not None:
+            self.client.link_has_room()
 
 
 def _nothing() -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
@@ -47,6 +48,8 @@ MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
 
 Hold = Callable[[], Callable[[], None]]
+OVERFULL: Final = 2.0
+"""Of `queue_bytes`: beyond it clients' messages wait before they are sent, and not only after."""
 """Stops reading from a client; what it returns lets it go on."""
 
 
@@ -105,6 +108,8 @@ class Traffic:
             hold_s=hold_s,
         )
         self._numbers = 0
+        self._overfull: dict[Link, None] = {}
+        """Links that are up, for which more than `OVERFULL` of what may wait does."""
 
     def routes_changed(self, filters: list[str] | None) -> None:
         self.plain.forget()
@@ -131,6 +136,7 @@ class Traffic:
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.name)
         self.in_hand.neighbor_left(link.info.name)
+        self._overfull.pop(link, None)
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -157,6 +163,24 @@ class Traffic:
                     link = self.by_session.get(session)
                     if link is not None and link.state.up and not link.has_room(room):
                         self._hold_back(link, room, hold)
+                        if not link.has_room(room, OVERFULL):
+                            self._overfull[link] = None
+
+    def must_wait(self, message: Message, hold: Hold) -> bool:
+        """Whether so much waits for a link already that not even one more of a client may.
+
+        Who is held for a link has sent it one message too many, or many if he hangs up then: in
+        the long run that bounds nothing, if only enough of them come.
+        """
+        if not self._overfull or not message.qos:
+            return False
+        for link in list(self._overfull):
+            if not link.state.up or link.has_room(Room.UNACKNOWLEDGED, OVERFULL):
+                del self._overfull[link]
+            elif link.info in self.routes.of(message, None).neighbors:
+                self._hold_back(link, Room.UNACKNOWLEDGED, hold)
+                return True
+        return False
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""

@@ -106,6 +106,22 @@ def test_publishers_are_held_while_a_neighbor_does_not_acknowledge() -> None:
     assert stage.released == stage.held
 
 
+def test_beyond_twice_the_queue_not_even_one_message_more_is_taken() -> None:
+    """Else clients that send one each, or hang up when they are held, would fill any memory."""
+    stage = Stage(queue_bytes=1_000)
+    message = Message(b"t", bytes(400), origin="a", qos=1)
+    while stage.link("b").unacked_bytes() <= 2_000:
+        assert not stage.traffic.must_wait(message, stage._hold)
+        stage.publish(Message(b"t", bytes(400), origin="a", qos=1))
+    held = stage.held
+    assert stage.traffic.must_wait(message, stage._hold)
+    assert stage.held == held + 1
+    assert not stage.traffic.must_wait(Message(b"t", b"x", origin="a"), stage._hold)
+    stage.fabric.settle()
+    assert stage.released == stage.held
+    assert not stage.traffic.must_wait(message, stage._hold)
+
+
 # ---- from neighbors ----
 
 
