@@ -20,6 +20,7 @@ from isthmus.exchange.traffic.in_hand import (
     LOOK_AGAIN_S,
     MAX_UNSAFE,
     UNSAFE_PART,
+    BrokerQueue,
     InHand,
     MessagesInHand,
 )
@@ -145,6 +146,87 @@ def test_what_waited_for_the_broker_is_remembered_while_its_neighbor_is_there() 
     assert list(stage.hand._at_broker) == ["a"]
     stage.hand.neighbor_left("a")
     assert not stage.hand._at_broker
+
+
+# ---- the broker --------------------------------------------------------------------------
+
+
+class BrokerHost(ClockHost):
+    """Gives up what waits for the broker, all but the last `retained` bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: BrokerQueue | None = None
+        self.retained = 0
+        self.asked: list[int] = []
+        self.logged: list[str] = []
+
+    def give_up_injected(self, key: str, size: int) -> int:
+        assert self.queue is not None
+        self.asked.append(size)
+        lost = min(size, self.queue.bytes - self.retained)
+        if lost:
+            self.queue.acknowledged(lost)
+        return lost
+
+    def log(self, level: str, event: str, **fields: object) -> None:
+        self.logged.append(event)
+
+
+def broker_queue() -> tuple[BrokerHost, BrokerQueue, Counter[str]]:
+    host, counters = BrokerHost(), Counter[str]()
+    queue = BrokerQueue(cast("Host", host), "a", counters, queue_bytes=800, hold_s=60.0)
+    host.queue = queue
+    return host, queue, counters
+
+
+def test_a_broker_that_acknowledges_is_waited_for() -> None:
+    host, queue, _ = broker_queue()
+    queue.put(2_000)
+    for _ in range(20):
+        host.engine.run_until(host.now() + 50.0)
+        assert not queue.has_room()
+        queue.acknowledged(50)
+    assert host.asked == []
+    queue.acknowledged(200)
+    assert queue.has_room()
+
+
+def test_what_a_silent_broker_does_not_take_is_given_up_and_told_once() -> None:
+    host, queue, counters = broker_queue()
+    queue.put(900)
+    host.engine.run_until(59.0)
+    assert not queue.has_room()
+    host.engine.run_until(60.0)
+    assert queue.has_room()
+    assert (host.asked, queue.bytes, counters["given_up"]) == ([200], 700, 200)
+    queue.put(200)
+    assert queue.has_room(), "to give some up is no sign of life of the broker"
+    assert (len(host.asked), len(host.logged)) == (2, 1)
+    queue.acknowledged(queue.bytes)
+    queue.put(900)
+    assert not queue.has_room(), "it has taken something"
+    host.engine.run_until(130.0)
+    assert queue.has_room()
+    assert len(host.logged) == 2
+
+
+def test_retained_messages_that_are_kept_make_room_for_others() -> None:
+    host, queue, counters = broker_queue()
+    host.retained = 2_000
+    queue.put(2_000)
+    host.engine.run_until(60.0)
+    assert queue.has_room()
+    assert (counters["given_up"], host.logged) == (0, [])
+    queue.put(50)
+    assert queue.has_room()
+    assert len(host.asked) == 1, "not for every message"
+    queue.put(100)
+    assert queue.has_room()
+    assert len(host.asked) == 2
+    queue.acknowledged(queue.bytes)
+    queue.put(900)
+    assert not queue.has_room(), "the bound is the former one when nothing waits"
 
 
 # ---- letting go --------------------------------------------------------------------------
