@@ -310,7 +310,7 @@ def test_async_start_and_stop() -> None:
     assert asyncio.run(scenario()) == (True, False)
 
 
-def test_cancelling_async_start_leaves_nothing() -> None:
+def test_canceling_async_start_leaves_nothing() -> None:
     async def scenario() -> Broker:
         broker = create("embedded")
         starting = asyncio.create_task(broker.async_start())

@@ -3,7 +3,7 @@
     with NodeFabric(folder, links=[("a", "b"), ("b", "c")], algorithm="sf") as fabric:
         with fabric.client("a") as publisher, fabric.client("c") as subscriber: ...
 
-Every link is a pair (dialler, acceptor) and has a :class:`LinkTap` in it unless it is to be left
+Every link is a pair (dialer, acceptor) and has a :class:`LinkTap` in it unless it is to be left
 out.  A fabric starts its own brokers, ports are free ones, and leaving it stops every process by
 its id.
 """
@@ -201,8 +201,8 @@ class NodeFabric:
             list(pool.map(Broker.start, self.brokers.values()))
         for name, node in self.nodes.items():
             node.tables["broker"]["url"] = f"mqtt://127.0.0.1:{self.brokers[name].port}"
-        for dialler, acceptor in self._links:
-            self.nodes[dialler].peers.append({"address": self.address(dialler, acceptor)})
+        for dialer, acceptor in self._links:
+            self.nodes[dialer].peers.append({"address": self.address(dialer, acceptor)})
         for node in self.nodes.values():
             self._exit.callback(node.stop)
             node.launch()
@@ -215,15 +215,15 @@ class NodeFabric:
         for node in self.nodes.values():
             node.begin_stop()
 
-    def address(self, dialler: str, acceptor: str) -> str:
-        """Where `dialler` finds `acceptor`: through a tap of its own, if there are to be any."""
+    def address(self, dialer: str, acceptor: str) -> str:
+        """Where `dialer` finds `acceptor`: through a tap of its own, if there are to be any."""
         port = self.link_ports[acceptor]
         if self._tapped:
-            if (dialler, acceptor) not in self.taps:
-                tap = LinkTap(dialler, acceptor, port)
-                self.taps[dialler, acceptor] = tap
+            if (dialer, acceptor) not in self.taps:
+                tap = LinkTap(dialer, acceptor, port)
+                self.taps[dialer, acceptor] = tap
                 self._exit.callback(tap.close)
-            port = self.taps[dialler, acceptor].port
+            port = self.taps[dialer, acceptor].port
         return f"127.0.0.1:{port}"
 
     # ---- what tests ask ------------------------------------------------------------------

@@ -44,10 +44,10 @@ def _described(packet: Packet) -> list[tuple[str, str]]:
 
 
 class LinkTap:
-    """Listens in front of the link port of node `acceptor`, for node `dialler`; `close` it."""
+    """Listens in front of the link port of node `acceptor`, for node `dialer`; `close` it."""
 
-    def __init__(self, dialler: str, acceptor: str, port: int) -> None:
-        self.ends = (dialler, acceptor)
+    def __init__(self, dialer: str, acceptor: str, port: int) -> None:
+        self.ends = (dialer, acceptor)
         self._target = port
         self._lock = threading.Lock()
         self._passed: list[Passed] = []
@@ -77,8 +77,8 @@ class LinkTap:
         )
 
     def other(self, end: str) -> str:
-        dialler, acceptor = self.ends
-        return acceptor if end == dialler else dialler
+        dialer, acceptor = self.ends
+        return acceptor if end == dialer else dialer
 
     def packets(self) -> Counter[str]:
         """Packets of every type, both ways."""
@@ -146,8 +146,8 @@ class LinkTap:
             far.settimeout(None)
             with self._lock:
                 self._sockets |= {near, far}
-            dialler, acceptor = self.ends
-            for sender, here, there in ((dialler, near, far), (acceptor, far, near)):
+            dialer, acceptor = self.ends
+            for sender, here, there in ((dialer, near, far), (acceptor, far, near)):
                 arguments = (sender, connection, here, there)
                 threading.Thread(target=self._pump, args=arguments, daemon=True).start()
             connection += 1

@@ -77,7 +77,7 @@ async def connected(port: int, client_id: str, *, clean: bool) -> tuple[_Wire, C
 
 
 async def _for_ever(once: Callable[[], Awaitable[None]]) -> None:
-    """Again and again, until cancelled: a client that does not give up."""
+    """Again and again, until canceled: a client that does not give up."""
     while True:
         with contextlib.suppress(OSError, TimeoutError):
             await once()

@@ -161,7 +161,7 @@ class Broker(ABC):
         self._end_main(0)
 
     async def async_start(self) -> None:
-        """:meth:`start` for a caller in an event loop; cancelling it ends the broker."""
+        """:meth:`start` for a caller in an event loop; canceling it ends the broker."""
         import asyncio
 
         starting = asyncio.ensure_future(asyncio.to_thread(self.start))

@@ -290,8 +290,8 @@ def test_bad_bytes_of_a_neighbor_are_told_once(
 def test_the_port_can_be_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def use(port: Port) -> SessionInfo:
         port.set_timer(0.5, "kept")
-        port.set_timer(0.5, "cancelled")
-        port.cancel_timer("cancelled")
+        port.set_timer(0.5, "canceled")
+        port.cancel_timer("canceled")
         port.routes_changed()
         assert 0 <= port.random.random() < 1
         assert port.now() >= 0

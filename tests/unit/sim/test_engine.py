@@ -1,4 +1,4 @@
-"""The event queue: order, cancelling, quiet."""
+"""The event queue: order, canceling, quiet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_events_happen_in_order_of_time_then_of_scheduling() -> None:
     assert seen == ["a", "b", "c"]
 
 
-def test_a_cancelled_event_does_not_happen() -> None:
+def test_a_canceled_event_does_not_happen() -> None:
     engine = Engine(1)
     seen: list[str] = []
     engine.call_later(1.0, lambda: seen.append("a")).cancel()

@@ -114,8 +114,8 @@ def test_fig_7_backwards() -> None:
     }
 
 
-@pytest.mark.parametrize("dialler", [2, 4])
-def test_fig_8_adding_and_removing(dialler: int) -> None:
+@pytest.mark.parametrize("dialer", [2, 4])
+def test_fig_8_adding_and_removing(dialer: int) -> None:
     """I1 wants t1 and I3 wants t2, each with I2; I4 wants t3, and is then linked with I2."""
     fabric = SimFabric(seed=8, algorithm="sf")
     nodes = {number: fabric.node(f"I{number}") for number in range(1, 5)}
@@ -125,8 +125,8 @@ def test_fig_8_adding_and_removing(dialler: int) -> None:
         nodes[node].client(f"C{number}").subscribe(f"t{number}")
     fabric.settle()
     fabric.reset_counts()
-    other = 6 - dialler
-    fabric.link(nodes[dialler], nodes[other])
+    other = 6 - dialer
+    fabric.link(nodes[dialer], nodes[other])
     fabric.settle()
     assert sent(fabric, "SUBSCRIBE") == {
         ("I2", "I4"): 1,  # t1 and t2 in one packet
@@ -139,7 +139,7 @@ def test_fig_8_adding_and_removing(dialler: int) -> None:
     assert filters_received(nodes[1], "I2") == {"t2", "t3"}
     assert filters_received(nodes[3], "I2") == {"t1", "t3"}
     fabric.reset_counts()
-    fabric.unlink(nodes[dialler], nodes[other])
+    fabric.unlink(nodes[dialer], nodes[other])
     fabric.settle()
     assert sent(fabric, "UNSUBSCRIBE") == {("I2", "I1"): 1, ("I2", "I3"): 1}
     assert filters_received(nodes[1], "I2") == {"t2"}

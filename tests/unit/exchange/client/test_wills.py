@@ -82,7 +82,7 @@ class Node:
         return self.due()
 
     def on_timer(self, timer: Cancellable) -> list[DueWill]:
-        """It runs out, unless it was cancelled."""
+        """It runs out, unless it was canceled."""
         if isinstance(timer, FakeTimer) and timer in self.port.timers:
             self.port.fire(timer, print)
         return self.due()
@@ -279,7 +279,7 @@ def test_the_second_connection_has_a_will_of_its_own(node: Node) -> None:
     assert node.lost(2) == [DueWill("c", second.will or a_will())]
 
 
-def test_a_late_timer_of_a_cancelled_delay_does_nothing(node: Node) -> None:
+def test_a_late_timer_of_a_canceled_delay_does_nothing(node: Node) -> None:
     node.connected(1, v5(10, 100), "c")
     node.lost(1)
     key, _ = node.only()
