@@ -240,8 +240,8 @@ class Port(Protocol):
 
         They survive restarts if the node has a place for them (`state_dir`).  Each has a checksum:
         a damaged one is missing, which the node tells.  What has another version is refused and
-        kept aside, which the node tells, too.  A name is of small letters, digits and hyphens, and
-        the algorithm's own: others have other files.
+        kept aside, which the node tells, too.  A name is of small letters and digits, with single
+        hyphens between them, and the algorithm's own: others have other files.
         """
         ...
 

@@ -407,7 +407,7 @@ def test_another_algorithm_has_other_files(fabric: SimFabric) -> None:
     a = fabric.node("a")
     a.exchange.save_state("s", [b"x"])
     (file,) = (name for name in a.disk.files if name.endswith("-s"))
-    assert file == "algorithm-recording-s"
+    assert file == "algorithm-recording--s"
 
 
 def test_what_the_disk_does_not_take_is_asked_for(
@@ -416,7 +416,7 @@ def test_what_the_disk_does_not_take_is_asked_for(
     a = fabric.node("a")
     asked: list[str] = []
     monkeypatch.setattr(a.algorithm, "on_state_lost", asked.append)
-    for name in ("algorithm-recording-tree", "wills", "retained", "neighbors"):
+    for name in ("algorithm-recording--tree", "wills", "retained", "neighbors"):
         a.exchange.state_lost(name)
     assert asked == ["tree"]
 
