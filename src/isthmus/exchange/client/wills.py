@@ -88,8 +88,8 @@ class Wills:
             drain=lambda: self._book.drain(host.now()),
             snapshot=lambda: self._book.rewriting(host.now()),
         )
-        self._restored: list[DueWill] = []
-        """Those of the node's last life; they wait until the neighbors are back."""
+        self._restored: dict[int, DueWill] = {}
+        """Those of the node's last life, by number; they wait until the neighbors are back."""
         self._restoring: Cancellable | None = None
         self._bytes = self._waiting_bytes = 0
         self._sent = self._sent_early = self._not_remembered = 0
@@ -150,18 +150,23 @@ class Wills:
             return
         for client_id, will, delay_s in wills:
             if delay_s == 0 or self._bytes + _size(will, client_id) > self._max_bytes:
-                self._restored.append(DueWill(client_id, will))
+                self._next_number += 1
+                self._restored[self._next_number] = DueWill(client_id, will)
+                kept_will = ClientWill(self._next_number, will, self._host.now())
+                self._book.changed(Client(client_id or "\0"), kept_will)
             else:
                 client = client_of(client_id)
                 self.taken_up(client, session_ended=False)  # at most one of them is meant
                 self._next_number += 1
                 self._wait(client, self._next_number, will, delay_s)
         if self._restored:
+            self._write_soon()
             self._restoring = self._host.call_later(RESTORED_AFTER_S, self._send_restored)
 
     def _send_restored(self) -> None:
-        restored, self._restored = self._restored, []
-        for due in restored:
+        restored, self._restored = self._restored, {}
+        for number, due in restored.items():
+            self._book.over(number)
             self._send(due)
         self._write_soon()
 
@@ -188,8 +193,7 @@ class Wills:
 
     def state_lost(self) -> None:
         """Not all of what was appended could be written."""
-        if not self._restored:
-            self._journal.lost()
+        self._journal.lost()
 
     def status(self) -> dict[str, object]:
         """JSON-able facts for people."""
@@ -242,9 +246,7 @@ class Wills:
         self._write_soon()
 
     def _write_soon(self) -> None:
-        """But as long as those of the last life are not sent, they are in its file."""
-        if not self._restored:
-            self._journal.changed(WRITE_S)
+        self._journal.changed(WRITE_S)
 
     def _send(self, due: DueWill) -> None:
         self._sent += 1

@@ -123,7 +123,7 @@ class Node:
 
 def left(file: bytes) -> set[str]:
     wills = Node(file).wills
-    due = {each.client_id for each in wills._restored}
+    due = {each.client_id for each in wills._restored.values()}
     return due | {each.client_id for each in wills._waiting.values()}
 
 
@@ -166,7 +166,7 @@ def test_what_waits_goes_on_with_what_was_left_of_its_delay() -> None:
     node.connect(2, "later")
     node.settle()
     again = Node(node.kept()).wills
-    assert [each.client_id for each in again._restored] == ["later"]
+    assert [each.client_id for each in again._restored.values()] == ["later"]
     (waiting,) = again._waiting.values()
     assert waiting.will is not None
     assert waiting.will.due_s == 100 + 18, "60 s, less 40 and twice the second before it is written"
@@ -267,3 +267,24 @@ def test_any_end_may_be_missing() -> None:
 def test_a_whole_record_that_makes_no_sense_is_told(body: bytes) -> None:
     with pytest.raises(IsthmusError, match="wills"):
         left(kept_records.write("wills", 3, [body]))
+
+
+def test_a_second_crash_before_the_wills_of_the_last_life_are_sent_costs_none() -> None:
+    first = Node()
+    first.connect(1, "old")
+    first.settle()
+    assert first.file is not None
+    second = Node(bytes(first.file))
+    second.connect(2, "new")
+    second.connect(3, "polite")
+    second.leave(3)
+    second.settle()  # only what is written within a second: nothing is sent yet
+    assert second.due == []
+    assert second.file is not None
+    third = Node(bytes(second.file))
+    assert {each.client_id for each in third.wills._restored.values()} == {"old", "new"}
+    third.wills._send_restored()
+    third.settle()
+    assert [each.client_id for each in third.due] == ["old", "new"]
+    assert third.file is not None
+    assert Node(bytes(third.file)).wills._restored == {}
