@@ -326,13 +326,17 @@ def test_what_came_before_the_link_was_complete_is_taken_in_turns() -> None:
 
 
 def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
-    """x never becomes the algorithm's; y leaves before the broker has what it brought."""
+    """x never becomes the algorithm's; y leaves before the broker has what it brought, z after."""
     fabric, _, b, _ = line(LinkSettings(hold_s=1.0))
     b.client("s").subscribe("t", qos=1)
-    x, y = fabric.node("x"), fabric.node("y")
-    publisher = y.client("p")
+    x, y, z = (fabric.node(name) for name in "xyz")
+    publisher, other = y.client("p"), z.client("q")
     fabric.link(y, b)
+    fabric.link(z, b)
     fabric.settle()
+    other.publish("t", b"0", qos=1)
+    fabric.settle()
+    assert "z" in b.exchange.traffic.in_hand._at_broker
     fabric.link(x, b)
     while "x" not in b.exchange.links.links:
         fabric.run(0.001)
@@ -343,6 +347,7 @@ def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
     fabric.crash(x)
     fabric.run(0.5)
     fabric.crash(y)
+    fabric.crash(z)
     fabric.run(5.0)
     fabric.restart_broker(b)
     fabric.run(30.0)
@@ -351,3 +356,6 @@ def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
     assert {session.name for session in traffic.by_session} == {"a", "c"}
     assert not traffic.detours._ways_round
     assert not traffic.in_hand._at_broker
+    assert "y" in traffic.seen._left, "what it brought is forgotten in time"
+    assert len(b.exchange.links.room) == 0
+    assert len(b.exchange.links._connections) == 2

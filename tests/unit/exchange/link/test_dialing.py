@@ -73,6 +73,15 @@ def fail(stage: Stage) -> None:
     stage.host.outcome.pop()[1]("refused")
 
 
+def test_nobody_is_dialed_when_the_node_has_stopped() -> None:
+    stage = Stage()
+    peer = stage.dialing.dial("b:1", 1, 1)
+    stage.dialing.start()
+    stage.dialing.stop()
+    stage.host.run(10.0)
+    assert (stage.host.dialed, peer.state) == ([], DialState.WAITING)
+
+
 def test_nobody_is_dialed_before_the_node_runs() -> None:
     stage = Stage()
     peer = stage.dialing.dial("b:1", 1, 1)

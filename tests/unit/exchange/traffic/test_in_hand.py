@@ -256,6 +256,30 @@ def test_what_was_let_go_is_not_acknowledged_again() -> None:
     assert (stage.answers, stage.hand.only_here) == ([puback(1)], 0)
 
 
+def test_a_copy_of_what_was_let_go_is_acknowledged_at_once() -> None:
+    """Like the first one; else nobody would acknowledge it when that is safe."""
+    stage = Stage()
+    many_wait(stage, MAX_UNSAFE + 1)
+    stage.answers.clear()
+    copy = stage.arrives(2_000, number="1.1")
+    stage.hand.repeated(copy)
+    assert len(stage.answers) == 1
+    assert copy.waits_for == []
+
+
+def test_of_two_in_hand_each_is_acknowledged_and_forgotten_by_itself() -> None:
+    """The second was believed only later; who sends it again waits for that one."""
+    stage = Stage()
+    first, second = stage.taken(1, "b"), stage.taken(2, "c")
+    first.acknowledged_by("b")
+    assert stage.answers == [puback(1)]
+    stage.hand.repeated(stage.arrives(3))
+    assert stage.answers == [puback(1)]
+    second.acknowledged_by("c")
+    assert stage.answers == [puback(1), puback(2), puback(3)]
+    assert len(stage.hand) == 0
+
+
 def test_large_messages_are_let_go_sooner() -> None:
     """Else they would fill the queue of the neighbor that they come from."""
     stage = Stage()

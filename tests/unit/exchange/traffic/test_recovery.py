@@ -136,6 +136,24 @@ def test_one_that_is_there_and_does_not_tell_all_stays_a_neighbor() -> None:
     assert host.kept() == ["slow"]
 
 
+def test_one_that_leaves_while_it_is_sent_what_waited_misses_the_rest() -> None:
+    """What waits there is somebody's to finish: the neighbor that it came from waits for it."""
+    finished: list[int] = []
+    made, owner = recovery(FakeHost(["a"]))
+    owner.neighbor_back = lambda awaited: None  # type: ignore[method-assign]  # the first slice
+    awaited = made.awaited["a"]
+    for number in range(3):
+        awaited.wait(entry(number, lambda number=number: finished.append(number)))  # type: ignore[misc]
+    made.joined("a")
+    made.ready("a")
+    awaited.take(b"t", 1)
+    assert made.active
+    made.left("a")
+    assert (owner.events, owner.waited) == (["changed", "missed a"], {"a": [b"1", b"2"]})
+    assert finished == [1, 2]
+    assert not made.active
+
+
 def test_what_waits_is_taken_in_order_and_counted() -> None:
     made, owner = recovery(FakeHost(["a"]))
     awaited = made.awaited["a"]
