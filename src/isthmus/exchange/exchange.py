@@ -322,6 +322,12 @@ class Exchange:
         frame = encode(replace(publish, packet_id=1) if publish.qos else publish, 5)
         topic = publish.topic.encode()
         message = from_publish(frame, 5, topic, self.node_id, self.host.now())
+        if self.traffic.must_wait(message, _nobody_to_hold):
+            # Who died can be held no more; clients that come and die could fill any memory.
+            self.counters["given_up"] += 1
+            if message.retain:
+                self.retention.published(message)
+            return
         self.counters["wills_sent"] += 1
         self.client_publish(message, _nobody_to_hold)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.client.wills import DueWill
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Message, to_link
 from isthmus.exchange.traffic.traffic import DOUBT_S, LEAST_HOPS
+from isthmus.mqtt.packets import Will
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
 
@@ -120,6 +122,19 @@ def test_beyond_twice_the_queue_not_even_one_message_more_is_taken() -> None:
     stage.fabric.settle()
     assert stage.released == stage.held
     assert not stage.traffic.must_wait(message, stage._hold)
+
+
+def test_wills_do_not_fill_a_link_that_is_full() -> None:
+    stage = Stage(queue_bytes=1_000)
+    for _ in range(20):
+        stage.a.exchange._will_due(DueWill("c", Will("t", bytes(400), qos=1, retain=True)))
+    assert 2_000 < stage.link("b").unacked_bytes() < 3_500
+    assert stage.counters["given_up"] + stage.counters["wills_sent"] == 20
+    assert stage.counters["given_up"] > 10
+    stage.fabric.settle()
+    stage.a.exchange._will_due(DueWill("c", Will("t", b"x", qos=1)))
+    stage.fabric.settle()
+    assert stage.injected(stage.fabric.nodes["b"]) == 1
 
 
 # ---- from neighbors ----
