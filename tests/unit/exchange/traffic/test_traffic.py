@@ -190,6 +190,16 @@ def test_a_numbered_message_from_elsewhere_waits_and_is_then_dropped(stage: Stag
     assert stage.injected(stage.a) == 0
 
 
+def test_what_is_doubted_later_has_its_own_time(stage: Stage) -> None:
+    stage.arrives(numbered("c", "1f.1"), "b", qos=1)
+    stage.fabric.run(DOUBT_S / 2)
+    stage.arrives(numbered("c", "1f.2"), "b", qos=1)
+    stage.fabric.run(DOUBT_S / 2 + 0.1)
+    assert (stage.unsafe(), stage.counters["doubtful_dropped"]) == (1, 1)
+    stage.fabric.run(DOUBT_S / 2)
+    assert (stage.unsafe(), stage.counters["doubtful_dropped"]) == (0, 2)
+
+
 def test_what_is_doubted_is_taken_when_the_topology_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
