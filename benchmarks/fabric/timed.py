@@ -28,7 +28,9 @@ class TimedSubscriptionFlooding(SubscriptionFlooding):
         self._took_ns = array("Q")
         self._sent_to = array("B")
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         begin = time.perf_counter_ns()
         found = super().route(topic, arrived_on, retain=retain)
         self._took_ns.append(time.perf_counter_ns() - begin)

@@ -20,6 +20,7 @@ from itertools import product
 
 from benchmarks.fabric.neighbor import Neighbor, running_neighbor
 
+from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import frame_length
@@ -310,6 +311,7 @@ def announcements(target: Target) -> None:
             neighbor.call_later(0.05, lambda: flood(neighbor))
             return
         guard = neighbor.exchange.guard
+        assert isinstance(guard, TopologyGuard)
         guard.message_arrived = lambda *_: None  # type: ignore[method-assign]
         own = guard._own
         keys = [own.node, *(NodeKey(f"fake-{number}", "1") for number in range(1_000))]

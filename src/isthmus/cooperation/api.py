@@ -13,8 +13,13 @@ and beside them timers, a clock and a random generator, so that an algorithm nee
 event loop, socket, thread, `time` or global `random`.  The port has two implementations, the
 asyncio node and the exact simulator, and the very same algorithm object runs behind both.
 
-An algorithm decides; it does not carry.  For each topic (and the session a message came from) the
-node asks `route` once and remembers the answer until the algorithm calls `Port.routes_changed`.
+An algorithm decides; it does not carry.  For each topic (and the session a message came from, and
+the label it came with) the node asks `route` once and remembers the answer until the algorithm
+calls `Port.routes_changed`.
+
+Which links an algorithm gets to use is for it to say (`CooperationAlgorithm.topology`): of those
+that are up as many as form a tree, or all; then it is for the algorithm to see that messages do not
+go round in rings.
 
 A session with a neighbor is the *link*, whatever TCP connections it is made of at the moment:
 
@@ -33,9 +38,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.decoding import decode
@@ -44,9 +49,11 @@ from isthmus.mqtt.primitives import PacketType
 
 __all__ = [
     "AS_CONFIGURED",
+    "MAX_LABEL_BYTES",
     "MAX_LEVELS",
     "AtRest",
     "CooperationAlgorithm",
+    "Hop",
     "LinkOptions",
     "Port",
     "ReceivedPacket",
@@ -54,8 +61,13 @@ __all__ = [
     "SessionInfo",
     "SessionKind",
     "SessionStatus",
+    "Topology",
 ]
 
+Topology = Literal["tree", "any"]
+
+MAX_LABEL_BYTES: Final = 64
+"""The longest label that a message can have on a link."""
 
 MAX_LEVELS: Final = 128
 """Of the filters of `on_local_interest`."""
@@ -145,13 +157,37 @@ class AtRest:
     """The nodes on a node's own side of its link to a neighbor."""
 
 
+Hop = tuple[SessionInfo, bytes]
+"""A neighbor, and the label that a message has on the way there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where a message goes next."""
 
     neighbors: tuple[SessionInfo, ...] = ()
     to_local_broker: bool = False
-    """For a message from a neighbor; a local client's message has reached the broker anyway."""
+    """For a message from a neighbor; a local client's message has reached the broker anyway.
+
+    The broker gets a message once, however often it comes with other labels.
+    """
+    labels: tuple[bytes, ...] = ()
+    """Of what goes to each of `neighbors`, in their order; empty if none has one."""
+    hops: tuple[Hop, ...] = field(init=False, compare=False, repr=False)
+    """`neighbors` with their labels."""
+
+    def __post_init__(self) -> None:
+        labels = self.labels or (b"",) * len(self.neighbors)
+        if len(labels) != len(self.neighbors):
+            raise ValueError(f"{len(labels)} labels for {len(self.neighbors)} neighbors")
+        object.__setattr__(self, "hops", tuple(zip(self.neighbors, labels, strict=True)))
+
+    @classmethod
+    def labeled(cls, hops: Iterable[Hop], *, to_local_broker: bool = False) -> Route:
+        """To neighbors with a label each; to one of them several times, if the labels differ."""
+        pairs = tuple(hops)
+        neighbors, labels = tuple(each for each, _ in pairs), tuple(label for _, label in pairs)
+        return cls(neighbors, to_local_broker, labels)
 
 
 class Port(Protocol):
@@ -264,6 +300,16 @@ class CooperationAlgorithm:
     name: ClassVar[str]
     """How the configuration calls it."""
 
+    topology: ClassVar[Topology] = "tree"
+    """Which links it uses: ``tree``, those of all that are up that form no ring, as the nodes agree
+    among themselves; or ``any``, every one that is up.  With ``any`` nothing is agreed on, and it
+    is the algorithm that answers for messages not going round: a message that comes again, with the
+    same label, is dropped whatever its QoS, and so is one that has come too far (`fabric_size`).
+    """
+
+    max_label_bytes: ClassVar[int] = 0
+    """How long the labels of its messages may be; at most `MAX_LABEL_BYTES`."""
+
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
 
@@ -284,9 +330,22 @@ class CooperationAlgorithm:
 
     # ---- data plane ----
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
-        """Where a message on `topic` goes that came from `arrived_on`."""
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        """Where a message on `topic` goes that came from `arrived_on`, with `label` if it has one.
+
+        What a neighbor brings is forwarded once for each label, and given to the local broker once.
+        """
         return Route()
+
+    @property
+    def fabric_size(self) -> int:
+        """How many nodes there are, as far as an algorithm of any topology knows; 0: unknown.
+
+        A message may cross twice as many links, and 64 in any case.
+        """
+        return 0
 
     # ---- message listener ----
 

@@ -12,16 +12,18 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from isthmus.cooperation.api import (
     AS_CONFIGURED,
+    MAX_LABEL_BYTES,
     CooperationAlgorithm,
     LinkOptions,
     ReceivedPacket,
     SessionInfo,
     SessionKind,
     SessionStatus,
+    Topology,
 )
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
@@ -41,6 +43,7 @@ from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import from_publish
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
@@ -101,11 +104,21 @@ class Exchange:
         self._session_ids = 0
         self._told_too_large_s: dict[str, float] = {}
         self._topology_turn_s = self._topology_spent_s = 0.0
+        topology: Topology = getattr(algorithm, "topology", CooperationAlgorithm.topology)
+        max_label_bytes: int = getattr(algorithm, "max_label_bytes", 0)
         hello = Hello(
-            self.node_id, self.incarnation, settings.algorithm, keeps_state=host.keeps_state
+            self.node_id,
+            self.incarnation,
+            settings.algorithm,
+            topology=topology,
+            keeps_state=host.keeps_state,
         )
         self.links = Links(host, settings.link, hello, self)
-        self.guard = TopologyGuard(self.node_id, self.incarnation, self)
+        self.guard: TopologyGuard | OpenTopology
+        if topology == "any":
+            self.guard = OpenTopology(self.node_id, self, lambda: self.algorithm.fabric_size)
+        else:
+            self.guard = TopologyGuard(self.node_id, self.incarnation, self)
         self._running = False
         self._early: list[Callable[[], None]] = []
         """What was asked for before the node runs."""
@@ -123,8 +136,10 @@ class Exchange:
             guard=self.guard,
             counters=self.counters,
             any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
+            max_label_bytes=max_label_bytes,
         )
         self.algorithm = algorithm(self, settings.options)
+        _check_said(self.algorithm, topology, max_label_bytes)
         self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,
@@ -522,6 +537,17 @@ class Exchange:
             "unacknowledged": link.unacked(),
             "unacknowledged_bytes": link.unacked_bytes(),
         }
+
+
+def _check_said(algorithm: CooperationAlgorithm, topology: Topology, max_label_bytes: int) -> None:
+    """What the node was built for must be what the algorithm says."""
+    name = type(algorithm).__name__
+    if algorithm.topology not in get_args(Topology):
+        raise ValueError(f"{name}.topology is {algorithm.topology!r}: neither 'tree' nor 'any'")
+    if not 0 <= algorithm.max_label_bytes <= MAX_LABEL_BYTES:
+        raise ValueError(f"{name}.max_label_bytes is not from 0 to {MAX_LABEL_BYTES}")
+    if (algorithm.topology, algorithm.max_label_bytes) != (topology, max_label_bytes):
+        raise ValueError(f"what makes {name} must have its `topology` and `max_label_bytes`")
 
 
 def _nobody_to_hold() -> Callable[[], None]:

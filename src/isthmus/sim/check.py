@@ -32,7 +32,7 @@ from isthmus.sim.run import run_schedule
 from isthmus.sim.scenarios import SCENARIOS, Stage
 from isthmus.sim.schedule import PROFILES
 
-__all__ = ["TOPOLOGIES", "AlgorithmFailed", "check_algorithm", "check_scenario"]
+__all__ = ["MESHES", "TOPOLOGIES", "AlgorithmFailed", "check_algorithm", "check_scenario"]
 
 TOPOLOGIES: Mapping[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "pair": (2, ((0, 1),)),
@@ -43,6 +43,8 @@ TOPOLOGIES: Mapping[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "mesh": (4, ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))),
 }
 """Name → number of nodes and who dials whom; `ildm` is the tree of ILDM Fig. 6 and 7."""
+MESHES = ("pair", "mesh")
+"""Those with a link between any two nodes, for algorithms of the topology ``any``."""
 
 
 class AlgorithmFailed(AssertionError):
@@ -93,15 +95,19 @@ def check_algorithm(
     seeds: Iterable[int] = range(3),
     schedules: int = 40,
     options: Mapping[str, object] | None = None,
-    topologies: Iterable[str] = tuple(TOPOLOGIES),
+    topologies: Iterable[str] | None = None,
     settle_s: float | None = None,
 ) -> None:
     """Raise `AlgorithmFailed` unless `factory`'s algorithms do what every algorithm must.
 
+    An algorithm of the topology ``any`` is tried on `MESHES` and in schedules in which there is a
+    link between any two nodes, others on all of `TOPOLOGIES`.
+
     `settle_s` is for algorithms that talk without end: how long to wait for them to settle,
     instead of waiting until nothing happens.
     """
-    names = tuple(topologies)
+    mesh = getattr(factory, "topology", "tree") == "any"
+    names = tuple(topologies or (MESHES if mesh else TOPOLOGIES))
     for seed in seeds:
         for topology in names:
             for scenario in SCENARIOS:
@@ -109,7 +115,7 @@ def check_algorithm(
                     factory, scenario, topology, seed=seed, options=options, settle_s=settle_s
                 )
     for seed in range(schedules):
-        schedule = generate(seed, PROFILES[seed % len(PROFILES)])
+        schedule = generate(seed, PROFILES[seed % len(PROFILES)], mesh=mesh)
         try:
             run_schedule(schedule, factory, options=options, settle_s=settle_s)
         except AssertionError as error:

@@ -74,6 +74,7 @@ class SimFabric:
             load(algorithm) if isinstance(algorithm, str) else algorithm
         )
         self.algorithm_name = str(getattr(self.factory, "name", "custom"))
+        self.topology = getattr(self.factory, "topology", "tree")
         self.options = options or {}
         self.link_settings = link or LinkSettings()
         self.nodes: dict[str, SimNode] = {}

@@ -21,30 +21,16 @@ from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.check import check_algorithm
 from support.algorithm_network import FakeClient, FakeNetwork, FakePort
+from support.examples import EXAMPLES, unpack
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorial" / "write-an-algorithm.md"
-EXAMPLE = ROOT / "examples" / "isthmus-validation"
+EXAMPLE = EXAMPLES / "isthmus-validation"
 SOURCE = EXAMPLE / "src" / "isthmus_validation"
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-def unpack(target: Path) -> None:
-    """What installing the example's wheel leaves behind, without the network it takes to build."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    shutil.copytree(SOURCE, target / SOURCE.name, ignore=shutil.ignore_patterns("__pycache__"))
-    info = target / f"{SOURCE.name}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = []
-    for group, entries in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def run(code: str, path: Path) -> str:
@@ -64,7 +50,7 @@ def algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[type[CooperationAlgorithm]]:
     """The example's class, through the registry."""
-    unpack(tmp_path)
+    unpack(EXAMPLE.name, tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield registry.load("validated-sf")
     sys.modules.pop("isthmus_validation", None)
@@ -76,7 +62,7 @@ def test_the_page_shows_the_example_as_it_is() -> None:
 
 
 def test_the_pages_programs_print_what_it_says(tmp_path: Path) -> None:
-    unpack(tmp_path)
+    unpack(EXAMPLE.name, tmp_path)
     programs, printed = blocks("python")[1:], blocks("text")
     assert len(programs) == len(printed) == 3
     for program, expected in zip(programs, printed, strict=True):

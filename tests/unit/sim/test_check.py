@@ -17,7 +17,9 @@ from isthmus.sim.footprint import footprint
 class Doubling(PublicationFlooding):
     """Sends everything twice."""
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         route = super().route(topic, arrived_on, retain=retain)
         return Route(route.neighbors * 2, route.to_local_broker)
 

@@ -14,7 +14,7 @@ import pytest
 from isthmus.exchange.link.connection import MAX_EARLY, Connection
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.link.links import AT_ONCE, LinkSettings
-from isthmus.exchange.topology.guard import MAX_NODES
+from isthmus.exchange.topology.guard import MAX_NODES, TopologyGuard
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -52,6 +52,7 @@ def reaches(fabric: SimFabric, publisher: SimClient, subscriber: SimClient, coun
 def test_a_forged_birth_harms_nobody_and_is_forgotten() -> None:
     fabric, a, b, c = line()
     x = fabric.node("x")
+    assert isinstance(x.exchange.guard, TopologyGuard)
     x.exchange.guard._clock = LAST - 1
     fabric.link(x, b)
     fabric.settle()
@@ -186,6 +187,7 @@ def test_many_announcements_at_once_are_taken_in_turns() -> None:
     fabric.link(x, b)
     fabric.settle()
     guard = b.exchange.guard
+    assert isinstance(guard, TopologyGuard)
     x_key = guard._links["x"].far_end
     assert x_key is not None
     keys = [x_key, *(NodeKey(f"fake-{number}", "1") for number in range(300))]

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.traffic.message import Message, number_of
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode
@@ -325,7 +325,7 @@ def test_forged_numbers_make_nobody_discard_messages(algorithm: str) -> None:
     link = h.exchange.links.links["v"]
     for number in range(1, 500):
         forged = Message(b"t/1", b"forged", qos=1, origin="x")
-        forged.number = f"{x.exchange.incarnation}.{number:x}"
+        forged.number = number_of(x.exchange.incarnation, number)
         link.send(forged, fabric.now_s, None)
     fabric.run(1.0)
     for number in range(100):
@@ -352,7 +352,7 @@ def test_too_many_hops_are_dropped_and_counted_and_harm_no_link(qos: int) -> Non
     for hops in (62, 63, 64, 1_000, 99_999):
         message = Message(b"t/1", b"%d" % hops, qos=qos, origin="a", hops=hops)
         if qos:
-            message.number = f"{a.exchange.incarnation}.{hops:x}"
+            message.number = number_of(a.exchange.incarnation, hops)
         link.send(message, fabric.now_s, None)
     fabric.settle()
     assert subscriber.payloads() == [b"62", b"63"]

@@ -36,7 +36,9 @@ class PublicationFlooding(CooperationAlgorithm):
         super().__init__(port, options)
         self._neighbors: dict[SessionInfo, None] = {}  # in order of establishment
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         if topic.startswith("$"):
             return Route()
         others = tuple(neighbor for neighbor in self._neighbors if neighbor is not arrived_on)

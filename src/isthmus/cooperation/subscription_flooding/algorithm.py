@@ -128,7 +128,9 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     # ---- data plane ----
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         if topic.startswith("$"):
             return Route()
         from_neighbor = arrived_on.kind is SessionKind.NEIGHBOR

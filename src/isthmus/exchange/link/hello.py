@@ -7,9 +7,9 @@
                          ◀─────── CONNACK (hello [, proof]) or CONNACK (refusal with its cause)
 
 A hello is the client id ``$isthmus/<node id>``, MQTT's Maximum Packet Size and user properties: the
-version of this wire format, the incarnation (new at every start of a node), the algorithm, and
-which of how many connections of the link this one is.  Both sides must speak the same version and
-the same algorithm.
+version of this wire format, the incarnation (new at every start of a node), the algorithm and the
+topology that it wants, and which of how many connections of the link this one is.  Both sides must
+speak the same version and have the same algorithm and topology.
 
 With a shared secret both sides prove that they know it by an HMAC over both nonces, their role and
 all that was said in the hellos, so that neither the secret nor anything reusable crosses the wire;
@@ -60,7 +60,7 @@ __all__ = [
     "write_connect",
 ]
 
-WIRE_VERSION = "2"
+WIRE_VERSION = "3"
 AUTH_METHOD = "isthmus-hmac-sha256"
 NONCE_BYTES = 16
 PROOF_BYTES = 32
@@ -79,6 +79,7 @@ CAUSES = BEFORE_PROOF | {
     "same-id",
     "stopping",
     "too-many-links",
+    "topology",
 }
 """Why a link can be refused."""
 
@@ -117,6 +118,8 @@ class Hello:
     """Whether the node knows its neighbors after a restart, so that it is worth waiting for."""
     max_packet_bytes: int = MAX_PACKET_BYTES
     """The longest PUBLISH of a client that this node takes, without the property ``$i``."""
+    topology: str = "tree"
+    """What the algorithm wants."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -127,6 +130,7 @@ class Hello:
             ("node", self.node_id),
             ("incarnation", self.incarnation),
             ("algorithm", self.algorithm),
+            ("topology", self.topology),
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
         )
@@ -250,6 +254,7 @@ def _read_hello(properties: Properties) -> Hello:
         int(lane[2]),
         given.get("state") == "1",
         properties.maximum_packet_size or MAX_PACKET_BYTES,
+        given.get("topology", ""),
     )
 
 
@@ -278,7 +283,7 @@ def link_key(secret: bytes) -> bytes:
     """
     if not secret:
         return b""
-    return hashlib.scrypt(secret, salt=b"isthmus link 2", n=1 << 14, r=8, p=1, dklen=32)
+    return hashlib.scrypt(secret, salt=b"isthmus link 3", n=1 << 14, r=8, p=1, dklen=32)
 
 
 def proof(key: bytes, role: str, dial: Hello, accept: Hello | None, nonces: bytes) -> bytes:

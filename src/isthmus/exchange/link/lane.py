@@ -62,13 +62,16 @@ def packet_id_of(number: int) -> int:
 class Outgoing:
     """A message that has not been acknowledged."""
 
-    __slots__ = ("in_hand", "message", "number", "qos", "released")
+    __slots__ = ("in_hand", "label", "message", "number", "qos", "released")
 
-    def __init__(self, message: Message, qos: int, in_hand: Held | None) -> None:
+    def __init__(
+        self, message: Message, qos: int, in_hand: Held | None, label: bytes = b""
+    ) -> None:
         self.message = message
         self.qos = qos
         self.in_hand = in_hand
         """Waits for it, if it came from a neighbor."""
+        self.label = label
         self.number = _UNSENT
         """Given when it is sent first."""
         self.released = False
@@ -132,7 +135,7 @@ class OutgoingLane:
             if entry.released:
                 yield acknowledgment(PUBREL, packet_id)
             else:
-                yield to_link(entry.message, entry.qos, packet_id, now_s, dup=True)
+                yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
         while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
             entry = self._fresh.popleft()
             if entry.message.expired(now_s):
@@ -143,7 +146,7 @@ class OutgoingLane:
             self._next += 1
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
-            yield to_link(entry.message, entry.qos, packet_id, now_s)
+            yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label)
 
     def _has_span(self) -> bool:
         """Whether the next number is not too far from the oldest unacknowledged one."""

@@ -173,21 +173,23 @@ class Link:
         self.found_too_large(message.topic, size)
         return True
 
-    def send(self, message: Message, now_s: float, in_hand: Held | None) -> None:
+    def send(
+        self, message: Message, now_s: float, in_hand: Held | None, label: bytes = b""
+    ) -> None:
         """Pass `message` on; `in_hand` waits for the neighbor if it is to acknowledge it."""
         if self._too_large(message):
             return
         lane = self._lane_of(message.topic, self.lanes)
         qos = min(message.qos, self.qos)
         if qos == 0:
-            frame = to_link(message, 0, 0, now_s)
+            frame = to_link(message, 0, 0, now_s, label)
             self._send_frame(lane, frame)
             if message.retain:
                 self._mark(lane, len(frame))
             return
         if in_hand is not None:
             in_hand.wait_for(self.info.name)
-        self.outgoing[lane].put(Outgoing(message, qos, in_hand))
+        self.outgoing[lane].put(Outgoing(message, qos, in_hand, label))
         self.transmit(lane, now_s)
 
     def send_plain(self, topic: bytes, frame: bytes) -> None:

@@ -49,8 +49,12 @@ MAX_INBOX: Final = 8 * WINDOW
 class RetentionOwner(Protocol):
     """What `Retention` asks of the data plane."""
 
-    def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
-        """To whom a retained message from `link` goes, and whether to the local broker."""
+    def other_links(self, link: Link) -> list[Link]:
+        """To whom goes what a comparison over `link` brings: to everybody else."""
+        ...
+
+    def number(self, message: Message) -> None:
+        """Give a message of this node a number, if all have one here."""
         ...
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
@@ -237,18 +241,17 @@ class Retention:
     def _news(self, retained: Retained, link: Link, *, unknown: bool) -> None:
         """A comparison brought something: to the broker, and to the other neighbors."""
         self._counters["retained_synchronized"] += 1
-        others, to_broker = self._owner.retained_route(retained.topic, link)
         kept = self.store.has_body(retained.topic)
-        for other in others:
+        for other in self._owner.other_links(link):
             compared = self._compared.get(other)
             if kept and compared is not None:
                 compared.sync.push(retained.topic)
                 self._say_soon(other)
             else:
                 message = message_of(retained, self._node_id, self._host.now())
+                self._owner.number(message)
                 other.send(message, self._host.now(), None)
-        if to_broker:
-            self.broker.owe(retained, ask=unknown)
+        self.broker.owe(retained, ask=unknown)
 
     def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)

@@ -123,6 +123,9 @@ class Ring:
 class TopologyGuard:
     """Decides which of a node's links the algorithm may use."""
 
+    knows_ways = True
+    """Over whom every node is reached."""
+
     def __init__(self, node_id: str, incarnation: str, actions: GuardActions) -> None:
         """`incarnation` is any text that is new at every start of the node."""
         self._here = NodeKey(check_name(node_id, "node id"), check_name(incarnation, "incarnation"))

@@ -17,6 +17,7 @@ from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.traffic.recovery import Awaited, Recovery
 from isthmus.exchange.traffic.routes import Routes
@@ -39,7 +40,7 @@ class Detours:
         host: Host,
         *,
         links: Links,
-        guard: TopologyGuard,
+        guard: TopologyGuard | OpenTopology,
         counters: Counter[str],
         routes: Routes,
         by_session: dict[SessionInfo, Link],
@@ -137,13 +138,13 @@ class Detours:
 
     def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
         message = entry.message
-        for session in self._present(message).neighbors:
+        for hop in self._present(message).hops:
+            session, label = hop
             link = self._by_session.get(session)
-            if link is None or session.name != neighbor or session in message.passed_to:
+            if link is None or session.name != neighbor or hop in message.passed_to:
                 continue
-            message.passed_to = (*message.passed_to, session)
-            link.send(message, self._host.now(), entry.in_hand)
-            break
+            message.passed_to = (*message.passed_to, hop)
+            link.send(message, self._host.now(), entry.in_hand, label)
         entry.finish(neighbor)
 
     def give_up(self, link: Link) -> None:
@@ -190,30 +191,32 @@ class Detours:
         Who had it already has led there since `since_s`, perhaps not when it was sent.
         """
         message = entry.message
-        had = (*message.passed_to, message.came_from)
-        links = [
-            link
-            for session in self._present(message).neighbors
-            if session not in had
+        hops = [
+            (link, label)
+            for session, label in self._present(message).hops
+            if (session, label) not in message.passed_to
+            and session is not message.came_from
             and (link := self._by_session.get(session)) is not None
             # What was retained when it joined, it knows.
             and not (message.version and message.arrived_s < link.joined_s)
         ]
-        if links:
-            message.passed_to = (*message.passed_to, *(link.info for link in links))
+        new = tuple((link.info, label) for link, label in hops)
+        if new:
+            message.passed_to = (*message.passed_to, *new)
             self._counters["rerouted"] += 1
-        for link in links:
-            link.send(message, self._host.now(), entry.in_hand)
+        for link, label in hops:
+            link.send(message, self._host.now(), entry.in_hand, label)
         entry.finish(neighbor)
-        sent = message.passed_to
-        if message.arrived_s < since_s:
-            sent = tuple(link.info for link in links)
-        return way is None or all(way != each.name for each in sent)
+        if not self._guard.knows_ways:
+            return not new  # where it goes from there, the algorithm may know
+        sent = new if message.arrived_s < since_s else message.passed_to
+        return way is None or all(way != session.name for session, _ in sent)
 
     def _present(self, message: Message) -> Route:
         """Where `message` would go if it came now."""
         source = message.came_from
-        return self._routes.of(message, source if source in self._by_session else None)
+        known = message.label or source in self._by_session
+        return self._routes.of(message, source if known else None)
 
     # ---- slices --------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from isthmus.cooperation.api import SessionStatus
+from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import IN_HAND_BYTES, WINDOW, Incoming
 from isthmus.exchange.link.link import Link
@@ -132,6 +132,9 @@ class InHand:
             self._hand.neighbor_left(self.neighbor)
         self.acknowledged_by(BROKER)
 
+    def was_passed_to(self, session: SessionInfo | None) -> bool:
+        return any(neighbor is session for neighbor, _ in self.message.passed_to)
+
     @property
     def neighbor(self) -> str:
         """Who waits."""
@@ -139,7 +142,7 @@ class InHand:
 
 
 class MessagesInHand:
-    """All of them, by origin and number.
+    """All of them, by origin, number and label.
 
     Another copy of a message can be in hand too: one that was believed only later.  Each is
     acknowledged by itself; who sends it again waits for the latest.
@@ -160,7 +163,7 @@ class MessagesInHand:
         self._has_room = has_room
         self._queue_bytes = queue_bytes
         self._hold_s = hold_s
-        self._messages: dict[tuple[str, str], InHand] = {}
+        self._messages: dict[tuple[str, str, bytes], InHand] = {}
         self._at_broker: dict[str, BrokerQueue] = {}
         self.only_here = 0
         """Messages that were let go and still wait: nobody before this node has them."""
@@ -171,21 +174,19 @@ class MessagesInHand:
 
     def take(self, in_hand: InHand) -> None:
         """It is on its way: for who sends it again meanwhile."""
-        message = in_hand.message
-        self._messages[message.origin, message.number] = in_hand
+        self._messages[_key(in_hand.message)] = in_hand
         in_hand.incoming.hold(in_hand.number, in_hand)
 
     def forget(self, in_hand: InHand) -> None:
         self.only_here -= in_hand.let_go
-        key = (in_hand.message.origin, in_hand.message.number)
+        key = _key(in_hand.message)
         if self._messages.get(key) is in_hand:
             del self._messages[key]
 
     def repeated(self, copy: InHand) -> None:
         """It was here before: acknowledged when that one is safe, which it may be already."""
-        message = copy.message
-        first = self._messages.get((message.origin, message.number))
-        if first is None or first.let_go or message.came_from in first.message.passed_to:
+        first = self._messages.get(_key(copy.message))
+        if first is None or first.let_go or first.was_passed_to(copy.message.came_from):
             # A neighbor that has it from here too must not wait for us to wait for it.
             copy.acknowledged_by(HERE)
             return
@@ -262,6 +263,10 @@ class MessagesInHand:
                 for (neighbor, branch), count in sorted(waiting.items())
             ],
         }
+
+
+def _key(message: Message) -> tuple[str, str, bytes]:
+    return message.origin, message.number, message.label
 
 
 class BrokerQueue:

@@ -7,11 +7,13 @@ A link's PUBLISH is MQTT 5 whatever the client spoke.  Its QoS bits are the link
 message itself needs on the way stands in a user property that always comes first:
 
     name  "$i"
-    value <QoS> <hops> ":" <origin> ["#" <number>] ["@" <version>]
+    value <QoS> <hops> ":" <origin> ["~" <label>] ["@" <version>] ["#" <number>]
 
 with the publisher's QoS as a digit, the hops so far in decimal, the id of the node where the
-message entered the fabric, at QoS 1 and 2 the number it got there, and, for a retained message, its
-version.  How many hops are too many is for the receiver to say (`Traffic`).
+message entered the fabric, the algorithm's label in hexadecimal, for a retained message its
+version, and the number that it got where it entered: always at QoS 1 and 2, at QoS 0 if the
+algorithm's topology is not a tree.  How many hops are too many is for the receiver to say
+(`Traffic`).
 
 A topic alias ends at the connection it was made for, so the topic is written out.  The message
 expiry interval is counted down by the time the message spends in each node ([MQTT-3.3.2-6]); all
@@ -24,7 +26,7 @@ import re
 import sys
 from dataclasses import replace
 
-from isthmus.cooperation.api import SessionInfo
+from isthmus.cooperation.api import MAX_LABEL_BYTES, Hop, SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.mqtt.primitives import PacketType, Reader
 from isthmus.mqtt.properties import read_properties, write_properties
@@ -43,9 +45,11 @@ from isthmus.mqtt.publish_layout import (
 from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_properties
 
 __all__ = [
+    "COUNT_BYTES",
     "Message",
     "from_link",
     "from_publish",
+    "number_of",
     "plain_prefix",
     "plain_to_broker",
     "plain_to_link",
@@ -57,10 +61,15 @@ __all__ = [
 OVERHEAD_BYTES = 384
 """What a queued message takes in memory beside its topic, payload and properties, as measured."""
 
+COUNT_BYTES = 12
+"""The hexadecimal digits of a count in a number: with them, `$i` ends."""
+
 _MARKER = b"\x26\x00\x02$i"
 _EXPIRY, _ALIAS = b"\x02", b"\x23"
 _VALUE = re.compile(
-    r"([012])([0-9]{1,6}):([A-Za-z0-9._-]{1,64})(?:#([0-9a-f]{1,32}\.[0-9a-f]{1,16}))?(?:@(.+))?"
+    r"([012])([0-9]{1,6}):([A-Za-z0-9._-]{1,64})"
+    rf"(?:~((?:[0-9a-f]{{2}}){{1,{MAX_LABEL_BYTES}}}))?(?:@([A-Za-z0-9._-]+))?"
+    rf"(?:#([0-9a-f]{{1,32}}\.[0-9a-f]{{{COUNT_BYTES}}}))?"
 )
 
 
@@ -72,6 +81,7 @@ class Message:
         "came_from",
         "expiry_s",
         "hops",
+        "label",
         "number",
         "origin",
         "passed_to",
@@ -96,6 +106,7 @@ class Message:
         hops: int = 0,
         number: str = "",
         version: str = "",
+        label: bytes = b"",
         arrived_s: float = 0.0,
     ) -> None:
         self.topic = topic
@@ -109,11 +120,13 @@ class Message:
         self.hops = hops
         self.number = number
         self.version = version
+        self.label = label
+        """With which it came here."""
         self.arrived_s = arrived_s
         self.came_from: SessionInfo | None = None
         """The neighbor that brought it; None if a local client did."""
-        self.passed_to: tuple[SessionInfo, ...] = ()
-        """The neighbors that have had it from here."""
+        self.passed_to: tuple[Hop, ...] = ()
+        """The neighbors that have had it from here, with the labels that it had."""
 
     def __repr__(self) -> str:
         return (
@@ -185,7 +198,7 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     found = _VALUE.fullmatch(value)
     if found is None or not topic:
         raise RemoteProtocolError(f"a property $i that makes no sense: {value[:160]!r}")
-    qos, hops, origin, number, version = found.groups(default="")
+    qos, hops, origin, label, version, number = found.groups(default="")
     properties, expiry_s = _strip(frame[block_start:end])
     message = Message(
         topic,
@@ -198,20 +211,34 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
         hops=int(hops),
         number=number,
         version=version,
+        label=bytes.fromhex(label),
         arrived_s=now_s,
     )
     return message, packet_id
 
 
+def number_of(incarnation: str, count: int) -> str:
+    """Of the message that entered at this life of a node as its `count`-th."""
+    return f"{incarnation}.{count:0{COUNT_BYTES}x}"
+
+
 def to_link(
-    message: Message, qos: int, packet_id: int, now_s: float, *, dup: bool = False
+    message: Message,
+    qos: int,
+    packet_id: int,
+    now_s: float,
+    label: bytes = b"",
+    *,
+    dup: bool = False,
 ) -> bytes:
     """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
     value = f"{message.qos}{message.hops + 1}:{message.origin}"
-    if message.number:
-        value = f"{value}#{message.number}"
+    if label:
+        value = f"{value}~{label.hex()}"
     if message.version:
         value = f"{value}@{message.version}"
+    if message.number:
+        value = f"{value}#{message.number}"
     marker = value.encode("ascii")
     block = b"%b%b%b%b%b" % (
         _MARKER,
@@ -240,22 +267,35 @@ def publish_bytes(message: Message) -> int:
     return 1 + len(length_bytes(body)) + body
 
 
-def plain_prefix(topic: bytes, origin: str, hops: int = 0) -> bytes:
+def plain_prefix(
+    topic: bytes, origin: str, hops: int = 0, label: bytes = b"", incarnation: str = ""
+) -> bytes:
     """What comes between the length and the payload in the `to_link` form of a plain message.
 
-    Plain is a message at QoS 0, not retained, without properties.
+    Plain is a message at QoS 0, not retained, without properties.  If it has a number, of which
+    `incarnation` is the first half, then this is what comes between the length and the count.
     """
-    marker = f"0{hops + 1}:{origin}".encode("ascii")
-    block = _MARKER + len(marker).to_bytes(2) + marker
-    return len(topic).to_bytes(2) + topic + length_bytes(len(block)) + block
+    value = f"0{hops + 1}:{origin}"
+    if label:
+        value = f"{value}~{label.hex()}"
+    count_bytes = 0
+    if incarnation:
+        value, count_bytes = f"{value}#{incarnation}.", COUNT_BYTES
+    marker = value.encode("ascii")
+    block = _MARKER + (len(marker) + count_bytes).to_bytes(2) + marker
+    size = length_bytes(len(block) + count_bytes)
+    return len(topic).to_bytes(2) + topic + size + block
 
 
-def plain_to_link(prefix: bytes, payload: bytes) -> bytes:
-    """The same packet as `to_link` makes of a plain message, in a fraction of the time."""
-    length = len(prefix) + len(payload)
+def plain_to_link(prefix: bytes, rest: bytes) -> bytes:
+    """The same packet as `to_link` makes of a plain message, in a fraction of the time.
+
+    `rest` is the payload, after the count if the message has a number.
+    """
+    length = len(prefix) + len(rest)
     if length < 128:
-        return b"0%b%b%b" % (LENGTHS[length], prefix, payload)
-    return b"0%b%b%b" % (length_bytes(length), prefix, payload)
+        return b"0%b%b%b" % (LENGTHS[length], prefix, rest)
+    return b"0%b%b%b" % (length_bytes(length), prefix, rest)
 
 
 def plain_to_broker(topic: bytes, payload: bytes, level: int) -> bytes:

@@ -1,10 +1,11 @@
 """The hot path of links: plain messages, which are most.
 
-A plain message is at QoS 0, not retained, and has no properties.  All of its packet but the length
-and the payload is then the same for every message of one topic and origin, so it is made once, and
-what was found out about one message (its route, that its origin may come over this link) holds for
-the others, until `forget` is called because anything that the finding rests on may have changed.
-Topics that a broker may close on are not remembered: the closer look is what they need.
+A plain message is at QoS 0, not retained, and has no properties.  All of its packet but the length,
+the payload and, if it has a number, the count just before it is then the same for every message of
+one topic, origin and label, so it is made once, and what was found out about one message (its
+route, that its origin may come over this link) holds for the others, until `forget` is called
+because anything that the finding rests on may have changed.  Topics that a broker may close on are
+not remembered: the closer look is what they need.
 
 Everything here could be left out without changing what arrives where; it is several times faster.
 """
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.exchange.broker.aversions import is_special
-from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link
+from isthmus.exchange.traffic.message import COUNT_BYTES, Message, plain_prefix, plain_to_link
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 from isthmus.mqtt.publish_layout import PUBLISH
 
-__all__ = ["PlainMessage", "PlainMessages"]
+__all__ = ["Known", "PlainMessage", "PlainMessages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +29,53 @@ class Known:
 
     topic: bytes
     route: Route
-    prefix: bytes
-    """For the links that it goes to next."""
+    prefixes: tuple[tuple[bytes, tuple[SessionInfo, ...]], ...]
+    """For the links that it goes to next: one for those that get it with the same label."""
+    origin: str
+    incarnation: str
+    label: bytes
 
 
 PlainMessage = tuple[Known, bytes]
-"""What is known, and the payload."""
+"""What is known, and the payload, after the count if there is one."""
 
 
 class PlainMessages:
     """What is remembered of plain messages; bounded for neighbors and for the local clients."""
 
-    __slots__ = ("_count", "_found", "_origin", "_prefixes")
+    __slots__ = ("_count", "_found", "_incarnation", "_labeled", "_origin", "_prefixes", "_tail")
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, origin: str, incarnation: str = "") -> None:
+        """`incarnation` if plain messages have numbers."""
         self._origin = origin
+        self._incarnation = incarnation
+        self._tail = COUNT_BYTES if incarnation else 0
         self._prefixes: dict[bytes, bytes] = {}
+        self._labeled: dict[tuple[bytes, bytes], bytes] = {}
+        """The same, of messages that leave with labels."""
         self._found: dict[SessionInfo, dict[bytes, Known]] = {}
         self._count = 0  # of all neighbors together: forgetting them must not take long
 
-    def to_link(self, topic: bytes, payload: bytes) -> bytes:
-        """The packet for a link of a local client's plain message."""
+    def to_link(self, topic: bytes, rest: bytes, label: bytes = b"") -> bytes:
+        """The packet for a link of a local client's plain message; `rest` as in `PlainMessage`."""
+        if label:
+            return plain_to_link(self._labeled_prefix(topic, label), rest)
         prefix = self._prefixes.get(topic)
         if prefix is None:
             if len(self._prefixes) >= MAX_TOPICS:
                 self._prefixes.clear()
-            prefix = self._prefixes[topic] = plain_prefix(topic, self._origin)
-        return plain_to_link(prefix, payload)
+            prefix = plain_prefix(topic, self._origin, 0, b"", self._incarnation)
+            self._prefixes[topic] = prefix
+        return plain_to_link(prefix, rest)
+
+    def _labeled_prefix(self, topic: bytes, label: bytes) -> bytes:
+        prefix = self._labeled.get((topic, label))
+        if prefix is None:
+            if len(self._labeled) >= MAX_TOPICS:
+                self._labeled.clear()
+            prefix = plain_prefix(topic, self._origin, 0, label, self._incarnation)
+            self._labeled[topic, label] = prefix
+        return prefix
 
     def find(self, neighbor: SessionInfo, frame: bytes) -> PlainMessage | None:
         """What is known of the message in a link's PUBLISH, if one like it came before."""
@@ -62,6 +83,7 @@ class PlainMessages:
         if found is None:
             return None
         start, end = _header(frame)
+        end -= self._tail
         known = found.get(frame[start:end])
         return None if known is None else (known, frame[end:])
 
@@ -73,18 +95,30 @@ class PlainMessages:
             or message.properties
             or message.expiry_s is not None
             or is_special(message.topic)
+            or bool(message.number) != bool(self._tail)
         ):
             if self._count >= MAX_TOPICS:
                 self.forget()
             self._count += 1
             found = self._found.setdefault(neighbor, {})
-            prefix = plain_prefix(message.topic, message.origin, message.hops)
-            found[frame[start:end]] = Known(message.topic, route, prefix)
+            found[frame[start : end - self._tail]] = _known(message, route)
 
     def forget(self) -> None:
         """Routes, links or the topology have changed."""
         self._found.clear()
         self._count = 0
+
+
+def _known(message: Message, route: Route) -> Known:
+    incarnation = message.number.partition(".")[0]
+    by_label: dict[bytes, tuple[SessionInfo, ...]] = {}
+    for session, label in route.hops:
+        by_label[label] = (*by_label.get(label, ()), session)
+    prefixes = tuple(
+        (plain_prefix(message.topic, message.origin, message.hops, label, incarnation), sessions)
+        for label, sessions in by_label.items()
+    )
+    return Known(message.topic, route, prefixes, message.origin, incarnation, message.label)
 
 
 def _header(frame: bytes) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """What the data plane remembers of the algorithm's decisions: the forwarding table.
 
-One table per place a message can come from: all local clients together, and each neighbor.  A hit
-costs one dictionary access and means that the topic was found valid before; a miss checks it and
-asks the algorithm.  `Port.routes_changed` drops what it touches.  Bounded, the neighbors' tables
+One table per place a message can come from: all local clients together, and each neighbor; of what
+comes with labels, one for each label.  A hit costs one dictionary access and means that the topic
+was found valid before; a miss checks it and asks the algorithm.  `Port.routes_changed` drops what
+it touches, and all tables of labels.  Bounded, the neighbors' tables
 together: a full table is emptied and fills again with the topics in use, so who invents topics
 costs misses but no memory, and emptying all of them takes no long time.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
+from isthmus.cooperation.api import CooperationAlgorithm, Hop, Route, SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, matches
@@ -19,6 +20,7 @@ from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, match
 __all__ = ["MAX_TOPICS", "RouteTable", "Routes", "decode_topic"]
 
 MAX_TOPICS = 65_536
+MAX_LABELS = 256
 _TOPIC_NAME_INVALID = 0x90
 MAX_COMPARISONS = 2_000  # more than that, and asking anew is cheaper than looking through
 
@@ -85,19 +87,33 @@ class Routes:
         self._any_client = any_client
         self.of_clients = RouteTable(lambda topic: self._ask(topic, any_client))
         self._of_links: dict[SessionInfo, RouteTable] = {}
+        self._of_labels: dict[Hop, RouteTable] = {}
 
-    def _ask(self, topic: str, arrived_on: SessionInfo) -> Route:
+    def _ask(self, topic: str, arrived_on: SessionInfo, label: bytes = b"") -> Route:
         if topic.startswith("$"):
             return Route()  # about the broker itself, and never anybody else's
-        return self.algorithm.route(topic, arrived_on, retain=False)
+        return self.algorithm.route(topic, arrived_on, label, retain=False)
 
     def of(self, message: Message, source: SessionInfo | None) -> Route:
         """Where `message` goes from `source`; None is a local client."""
         if message.retain:
             return self.algorithm.route(
-                message.topic.decode(), source or self._any_client, retain=True
+                message.topic.decode(), source or self._any_client, message.label, retain=True
             )
+        if message.label and source is not None:
+            return self._with_label(source, message.label)[message.topic]
         return (self.of_clients if source is None else self._from(source))[message.topic]
+
+    def _with_label(self, session: SessionInfo, label: bytes) -> RouteTable:
+        table = self._of_labels.get((session, label))
+        if table is None:
+            if len(self._of_labels) >= MAX_LABELS:
+                self._of_labels.clear()
+            table = self._of_labels[session, label] = RouteTable(
+                lambda topic: self._ask(topic, session, label)
+            )
+            table.most = MAX_TOPICS // MAX_LABELS
+        return table
 
     def _from(self, session: SessionInfo) -> RouteTable:
         table = self._of_links.get(session)
@@ -110,6 +126,7 @@ class Routes:
 
     def drop(self, filters: list[str] | None) -> None:
         """Forget the topics that `filters` match; everything without."""
+        self._of_labels.clear()
         self.of_clients.drop(filters)
         for table in self._of_links.values():
             table.drop(filters)
@@ -117,6 +134,8 @@ class Routes:
     def forget(self, session: SessionInfo) -> None:
         """No message comes from there any more."""
         self._of_links.pop(session, None)
+        for hop in [hop for hop in self._of_labels if hop[0] is session]:
+            del self._of_labels[hop]
 
 
 def decode_topic(raw: bytes) -> str:

@@ -37,8 +37,8 @@ MAX_EARLY = 32_768
 MAX_RECENT = 16_384
 """Of how many origins the ways of the past are known."""
 
-_Key = tuple[str, str, int]
-"""Origin, its incarnation, and which `BLOCK_NUMBERS` of its numbers."""
+_Key = tuple[str, str, bytes, int]
+"""Origin, its incarnation, label, and which `BLOCK_NUMBERS` of its numbers, or which number."""
 
 
 class Novelty(Enum):
@@ -99,23 +99,41 @@ class SeenMessages:
         self._recent: dict[str, dict[str, float]] = {}
         """Of an origin, the neighbors that were on the way to it, and until when they count."""
         self._brought: dict[str, _Numbers] = {}
-        self._early: dict[str, dict[tuple[str, str], int]] = {}
-        """Of origins that were not known at the time: neighbor → origin and number → content."""
+        self._early: dict[str, dict[_Key, int]] = {}
+        """Of origins that were not known at the time: neighbor → message → content."""
         self._left: dict[str, float] = {}
         """Neighbors that have gone, and when they are forgotten."""
 
     def take(
-        self, origin: str, number: str, neighbor: str, content: tuple[bytes, bytes]
+        self,
+        origin: str,
+        number: str,
+        neighbor: str,
+        content: tuple[bytes, bytes],
+        label: bytes = b"",
     ) -> Novelty:
         """Judge what `neighbor` brings; it is remembered if it is new.
 
-        `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.
+        `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.  With
+        another label it is another message.
         """
         incarnation, _, count = number.partition(".")
-        if origin == self._node_id and incarnation == self._incarnation:
+        return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
+
+    def take_count(  # noqa: PLR0917 - of the hot path, where keywords cost time
+        self,
+        origin: str,
+        incarnation: str,
+        count: int,
+        neighbor: str,
+        content: tuple[bytes, bytes],
+        label: bytes = b"",
+    ) -> Novelty:
+        """`take` of a number that was taken apart before."""
+        if not label and origin == self._node_id and incarnation == self._incarnation:
             return Novelty.REPEATED  # of our own we know that they were here
-        block, offset = divmod(int(count, 16), BLOCK_NUMBERS)
-        key, bit = (origin, incarnation, block), 1 << offset
+        block, offset = divmod(count, BLOCK_NUMBERS)
+        key, bit = (origin, incarnation, label, block), 1 << offset
         self.look()
         ways = self._ways.get(origin)
         trusted = self._trusted(origin, ways or frozenset())
@@ -125,7 +143,7 @@ class SeenMessages:
             if name != neighbor and (brought := self._brought.get(name)) and brought.has(key, bit):
                 return Novelty.REPEATED
         if self._early or ways is None:
-            early = (origin, number)
+            early = (origin, incarnation, label, count)
             if any(early in each and each[early] == hash(content) for each in self._early.values()):
                 return Novelty.REPEATED
             if neighbor not in trusted:

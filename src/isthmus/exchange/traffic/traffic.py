@@ -5,19 +5,24 @@
     neighbor ──────message_arrived──▶┘            └──▶ local broker (host.inject)
 
 A message from a neighbor is acknowledged to it when everybody it was passed on to has acknowledged
-it, or when too many after it wait for that (`in_hand`).  A message is taken once: at QoS 1 and 2 by
-its number (`seen`), at QoS 0 only from the neighbor through which its origin is reached, so that it
-is neither duplicated nor circulated, even while the topology is changing.  At QoS 1 and 2 a message
-that comes from elsewhere waits, unacknowledged, for the topology to say that it may; after
-`DOUBT_S` it is dropped.
+it, or when too many after it wait for that (`in_hand`).  In a tree a message is taken once: at
+QoS 1 and 2 by its number (`seen`), at QoS 0 only from the neighbor through which its origin is
+reached, so that it is neither duplicated nor circulated, even while the topology is changing.  At
+QoS 1 and 2 a message that comes from elsewhere waits, unacknowledged, for the topology to say that
+it may; after `DOUBT_S` it is dropped.  Where the topology is the algorithm's affair, every message
+has a number, and each is taken once (`seen_anywhere`).
+
+With labels a message is another one for each label, but the broker gets it once.
 
 What is for a neighbor that is not there takes a detour (`detours`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from isthmus.cooperation.api import Route, SessionInfo
@@ -28,13 +33,21 @@ from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.detours import Detours
 from isthmus.exchange.traffic.in_hand import HERE, InHand, MessagesInHand
-from isthmus.exchange.traffic.message import Message, from_link, plain_to_link
-from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
+from isthmus.exchange.traffic.message import (
+    COUNT_BYTES,
+    Message,
+    from_link,
+    number_of,
+    plain_to_link,
+)
+from isthmus.exchange.traffic.plain import Known, PlainMessage, PlainMessages
 from isthmus.exchange.traffic.recovery import Awaited
 from isthmus.exchange.traffic.routes import Routes
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
+from isthmus.exchange.traffic.seen_anywhere import SeenAnywhere
 
 __all__ = ["Traffic"]
 
@@ -46,6 +59,8 @@ RECENT_S = 120.0
 for somebody, once or twice, may come again on another way."""
 MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
+
+_COUNT = re.compile(rb"[0-9a-f]{%d}" % COUNT_BYTES)
 
 Hold = Callable[[], Callable[[], None]]
 OVERFULL: Final = 2.0
@@ -65,9 +80,10 @@ class Traffic:
         host: Host,
         *,
         links: Links,
-        guard: TopologyGuard,
+        guard: TopologyGuard | OpenTopology,
         counters: Counter[str],
         any_client: SessionInfo,
+        max_label_bytes: int,
     ) -> None:
         self.host = host
         self.links = links
@@ -88,14 +104,17 @@ class Traffic:
             by_session=self.by_session,
         )
         self.recovery = self.detours.recovery
-        self.plain = PlainMessages(self.node_id)
-        self.seen = SeenMessages(
-            self.node_id,
-            links.hello.incarnation,
-            guard,
-            now=host.now,
-            recent_s=max(RECENT_S, 2 * hold_s),
-        )
+        self._max_label_bytes = max_label_bytes
+        self._numbers_all = max_label_bytes > 0 or not guard.knows_ways
+        """At QoS 0, too."""
+        self._life = life = (self.node_id, links.hello.incarnation)
+        self.plain = PlainMessages(self.node_id, life[1] if self._numbers_all else "")
+        self.seen: SeenMessages | SeenAnywhere = SeenAnywhere(*life)
+        if isinstance(guard, TopologyGuard):
+            recent_s = max(RECENT_S, 2 * hold_s)
+            self.seen = SeenMessages(*life, guard, now=host.now, recent_s=recent_s)
+        self._given = SeenAnywhere(*life)
+        """With labels: what the local broker has got."""
         self._doubtful: list[_Arrived] = []
         self._doubt_timer: Cancellable | None = None
         self._doubted: set[tuple[str, str]] = set()
@@ -148,9 +167,7 @@ class Traffic:
         """
         if message.topic.startswith(b"$"):
             return
-        if message.qos:
-            self._numbers += 1
-            message.number = f"{self.links.hello.incarnation}.{self._numbers:x}"
+        self.number(message, always=message.qos > 0)
         if message.retain:
             self.retention.published(message)
         route = self.routes.of(message, None)
@@ -182,9 +199,23 @@ class Traffic:
                 return True
         return False
 
+    def number(self, message: Message, *, always: bool = False) -> None:
+        if always or self._numbers_all:
+            self._numbers += 1
+            message.number = number_of(self.links.hello.incarnation, self._numbers)
+
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""
         self.counters["published_to_links"] += 1
+        if self._numbers_all:
+            self._numbers += 1
+            payload = b"%012x%b" % (self._numbers, payload)
+        if route.labels:
+            for session, label in route.hops:
+                link = self.by_session.get(session)
+                if link is not None:
+                    link.send_plain(topic, self.plain.to_link(topic, payload, label))
+            return
         frame = self.plain.to_link(topic, payload)
         for session in route.neighbors:
             link = self.by_session.get(session)
@@ -216,6 +247,13 @@ class Traffic:
     def message_arrived(self, link: Link, lane: int, frame: bytes) -> None:
         now_s = self.host.now()
         message, packet_id = from_link(frame, now_s)
+        if len(message.label) > self._max_label_bytes:
+            raise RemoteProtocolError(
+                f"a message with a label of {len(message.label)} bytes; the algorithm's have at "
+                f"most {self._max_label_bytes}"
+            )
+        if self._numbers_all and not message.number:
+            raise RemoteProtocolError("a message without a number")
         qos = frame[0] >> 1 & 3
         in_hand: InHand | None = None
         if qos:
@@ -251,7 +289,9 @@ class Traffic:
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
         content = (message.topic, message.payload)
-        verdict = self.seen.take(message.origin, message.number, link.info.name, content)
+        verdict = self.seen.take(
+            message.origin, message.number, link.info.name, content, message.label
+        )
         if verdict is Novelty.NEW:
             if in_hand is not None:
                 self.in_hand.take(in_hand)
@@ -296,29 +336,58 @@ class Traffic:
 
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self.routes.of(message, link.info)
+        self.plain.remember(link.info, frame, message, route)
+        if route.to_local_broker and self._max_label_bytes and not self._is_for_broker(message):
+            route = replace(route, to_local_broker=False)
         if message.retain and message.version:
             self._retained_arrived(message, route, in_hand, link.info.name)
         else:
-            self.plain.remember(link.info, frame, message, route)
             self._pass_on(message, route, in_hand, link.info.name)
         _done_with(in_hand)
 
+    def _is_for_broker(self, message: Message) -> bool:
+        """Whether the broker has not got it yet, with another label or from a client of its own."""
+        content = (message.topic, message.payload)
+        neighbor = message.came_from.name if message.came_from is not None else ""
+        given = self._given.take(message.origin, message.number, neighbor, content)
+        return given is Novelty.NEW
+
+    def _take_plain(self, known: Known, rest: bytes, neighbor: str) -> bool | None:
+        """Whether a message with a number is for the broker; None if it is for nobody any more."""
+        if _COUNT.match(rest) is None:
+            raise RemoteProtocolError(f"a number that makes no sense: {rest[:COUNT_BYTES]!r}")
+        message = known.origin, known.incarnation, int(rest[:COUNT_BYTES], 16)
+        content = (known.topic, rest[COUNT_BYTES:])
+        verdict = self.seen.take_count(*message, neighbor, content, known.label)
+        if verdict is not Novelty.NEW:
+            self.counters["repeated" if verdict is Novelty.REPEATED else "doubtful_dropped"] += 1
+            return None
+        if not known.route.to_local_broker or not self._max_label_bytes:
+            return known.route.to_local_broker
+        return self._given.take_count(*message, neighbor, content) is Novelty.NEW
+
     def plain_arrived(self, found: PlainMessage, key: str) -> None:
         """Pass on a message like one that came before: the hot path."""
-        known, payload = found
+        known, rest = found
         self.counters["received_from_links"] += 1
-        if known.route.neighbors:
-            frame = plain_to_link(known.prefix, payload)
-            for session in known.route.neighbors:
+        payload, to_broker = rest, known.route.to_local_broker
+        if self._numbers_all:
+            for_broker = self._take_plain(known, rest, key)
+            if for_broker is None:
+                return
+            payload, to_broker = rest[COUNT_BYTES:], for_broker
+        for prefix, sessions in known.prefixes:
+            frame = plain_to_link(prefix, rest)
+            for session in sessions:
                 link = self.by_session.get(session)
                 if link is not None:
                     link.send_plain(known.topic, frame)
-        if known.route.to_local_broker and not self.host.inject_plain(known.topic, payload, key):
+        if to_broker and not self.host.inject_plain(known.topic, payload, key):
             self.counters["inject_dropped"] += 1
 
     def _has_room(self, message: Message) -> bool:
         """Whether more may wait at the links that `message` went to."""
-        links = [self.by_session.get(session) for session in message.passed_to]
+        links = [self.by_session.get(session) for session, _ in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)
 
     def _retained_arrived(
@@ -326,14 +395,15 @@ class Traffic:
     ) -> None:
         """The newest retained message of a topic wins, at every broker."""
         local = self.retention.arrived(message)
+        further = replace(route, to_local_broker=False)
         if local is None:
             # A comparison brought it first, and the broker has it from there.  Further on somebody
             # may have a newer one, and this one is still to be delivered to who is there now.
             self.counters["retained_known"] += 1
             if message.number:
-                self._pass_on(message, Route(route.neighbors), in_hand, key)
+                self._pass_on(message, further, in_hand, key)
             return
-        self._pass_on(message, Route(route.neighbors), in_hand, key)
+        self._pass_on(message, further, in_hand, key)
         if not route.to_local_broker:
             return
         if local is message:
@@ -342,11 +412,8 @@ class Traffic:
         else:
             self._inject(local, key, in_hand)
 
-    def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
-        """Where a retained message goes that a comparison with the neighbor brought."""
-        route = self.routes.algorithm.route(topic.decode(), link.info, retain=True)
-        links = (self.by_session.get(session) for session in route.neighbors)
-        return [link for link in links if link is not None], route.to_local_broker
+    def other_links(self, link: Link) -> list[Link]:
+        return [other for other in self.links if other is not link and other.state.session]
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
         connection = link.connections[0]
@@ -364,16 +431,16 @@ class Traffic:
         awaiting: list[Awaited] = []
         if message.number and self.recovery.active:
             awaiting = self.detours.awaiting(message, route)
-        neighbors = route.neighbors
+        hops = route.hops
         if awaiting:
             names = {each.name for each in awaiting}
-            neighbors = tuple(each for each in neighbors if each.name not in names)
-        message.passed_to = neighbors
+            hops = tuple(hop for hop in hops if hop[0].name not in names)
+        message.passed_to = hops
         down: list[Link] = []
-        for session in neighbors:
+        for session, label in hops:
             link = self.by_session.get(session)
             if link is not None:
-                link.send(message, now_s, in_hand)
+                link.send(message, now_s, in_hand, label)
                 if message.qos and not link.state.up:
                     down.append(link)
         for awaited in awaiting:

@@ -170,7 +170,9 @@ class Ordered(Listening):
     def note(self, hook: str, *words: str) -> None:
         self.told.append(" ".join((hook, *words)))
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         self.note("route", arrived_on.kind.value)
         return super().route(topic, arrived_on, retain=retain)
 

@@ -104,7 +104,7 @@ class Line(Link):
         self.engine.call_later(DELAY_S, lambda: self.arrives(published.payload))
         return True
 
-    def send(self, message: Message, now_s: float, held: object) -> None:
+    def send(self, message: Message, now_s: float, in_hand: object, label: bytes = b"") -> None:
         self.messages.append(message)
 
 
@@ -117,11 +117,13 @@ class Node:
         self.counters: Counter[str] = Counter()
         self.lines: list[Line] = []
         self.troubles: list[str] = []
-        self.to_broker = True
         self.retention = Retention(cast(Host, self.host), name, self, self.counters, limits)
 
-    def retained_route(self, topic: bytes, link: Link) -> tuple[list[Link], bool]:
-        return [line for line in self.lines if line is not link], self.to_broker
+    def other_links(self, link: Link) -> list[Link]:
+        return [line for line in self.lines if line is not link]
+
+    def number(self, message: Message) -> None:
+        """Not in a tree."""
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
         self.troubles.append(str(error))
@@ -329,17 +331,6 @@ def test_what_there_is_no_room_for_goes_on_as_a_message(engine: Engine) -> None:
     assert (message.topic, message.payload, message.retain) == (b"t", bytes(1_000), True)
     assert Version.parse(message.version) == a.retention.store.version(b"t")
     assert b.given() == {b"t": bytes(1_000)}
-
-
-def test_what_is_not_for_the_local_broker_is_only_passed_on(engine: Engine) -> None:
-    a, b, c = (Node(engine, name) for name in "abc")
-    b.to_broker = False
-    link(b, c)
-    a.publish(b"t", b"x")
-    link(a, b)
-    engine.run_until(20.0)
-    assert b.given() == {}
-    assert c.given() == {b"t": b"x"}
 
 
 def test_a_link_that_stands_again_is_compared_again(engine: Engine) -> None:

@@ -335,7 +335,7 @@ def test_who_has_it_from_here_does_not_wait_for_us() -> None:
     first = stage.taken(1, "b")
     copy = stage.arrives(2, came_from="b")
     assert copy.message.came_from is not None
-    first.message.passed_to = (copy.message.came_from,)
+    first.message.passed_to = ((copy.message.came_from, b""),)
     stage.hand.repeated(copy)
     assert stage.answers == [puback(2)]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.cooperation.api import MAX_LABEL_BYTES
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.traffic.message import (
     Message,
     from_link,
     from_publish,
+    number_of,
     plain_prefix,
     plain_to_broker,
     plain_to_link,
@@ -132,12 +134,32 @@ def test_any_number_of_hops_can_be_told(hops: int) -> None:
     assert from_link(to_link(message, 0, 0, 0.0), 0.0)[0].hops == hops + 1
 
 
+@pytest.mark.parametrize("label", [b"", b"\0", b"level 3", bytes(MAX_LABEL_BYTES)])
+@pytest.mark.parametrize("version", ["", "198f3c2b1a0-0-edge-1"])
+@pytest.mark.parametrize("number", ["", number_of("198f", 2**48 - 1)])
+def test_labels_versions_and_numbers_arrive(label: bytes, version: str, number: str) -> None:
+    message = Message(b"t", b"x", origin="edge-1", version=version, number=number)
+    there, _ = from_link(to_link(message, 0, 0, 0.0, label), 0.0)
+    assert (there.label, there.version, there.number) == (label, version, number)
+
+
+def test_a_label_that_is_too_long_is_refused() -> None:
+    message = Message(b"t", b"x", origin="edge-1")
+    with pytest.raises(RemoteProtocolError, match="makes no sense"):
+        from_link(to_link(message, 0, 0, 0.0, bytes(MAX_LABEL_BYTES + 1)), 0.0)
+
+
 @pytest.mark.parametrize("size", [0, 32, 90, 127, 128, 20_000])
 @pytest.mark.parametrize("hops", [0, 3, 100])
 def test_the_plain_forms_are_the_general_ones(size: int, hops: int) -> None:
     message = Message(b"some/topic", bytes(size), origin="edge-1", hops=hops)
     prefix = plain_prefix(b"some/topic", "edge-1", hops)
     assert plain_to_link(prefix, bytes(size)) == to_link(message, 0, 0, 0.0)
+    for label in (b"", b"\0", b"range"):
+        message.number = number_of("abc", 77)
+        prefix = plain_prefix(b"some/topic", "edge-1", hops, label, "abc")
+        rest = b"00000000004d" + bytes(size)
+        assert plain_to_link(prefix, rest) == to_link(message, 0, 0, 0.0, label)
     for level in (4, 5):
         plain = plain_to_broker(b"some/topic", bytes(size), level)
         assert plain == to_broker(message, level, 0, 0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
-from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.exchange.traffic.message import Message, plain_to_link, to_link
 from isthmus.exchange.traffic.plain import PlainMessages
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 
@@ -70,3 +70,29 @@ def test_what_is_remembered_is_bounded() -> None:
         plain.to_link(topic, b"")
     assert sum(len(found) for found in plain._found.values()) <= MAX_TOPICS
     assert len(plain._prefixes) <= MAX_TOPICS
+
+
+def test_with_numbers_the_count_and_the_payload_are_the_rest() -> None:
+    plain = PlainMessages("here", "1f")
+    message = Message(b"t", b"first", origin="there", hops=1, number="2e.00000000000a", label=b"x")
+    route = Route.labeled([(NEIGHBOR, b""), (NEIGHBOR, b"y")], to_local_broker=True)
+    plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0, b"x"), message, route)
+    second = Message(b"t", b"second", origin="there", hops=0, number="2e.0000000000ff")
+    found = plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0, b"x"))
+    assert found is None, "another number of hops"
+    second.hops = 1
+    known, rest = plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0, b"x")) or pytest.fail("unknown")
+    assert rest == b"0000000000ff" + b"second"
+    assert (known.origin, known.incarnation, known.label) == ("there", "2e", b"x")
+    assert [sessions for _, sessions in known.prefixes] == [(NEIGHBOR,), (NEIGHBOR,)]
+    for (prefix, _), label in zip(known.prefixes, (b"", b"y"), strict=True):
+        assert plain_to_link(prefix, rest) == to_link(second, 0, 0, 0.0, label)
+    assert plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0)) is None, "another label"
+
+
+def test_what_has_no_number_where_all_have_one_is_not_remembered() -> None:
+    plain = PlainMessages("here", "1f")
+    message = Message(b"t", b"x", origin="there", hops=1)
+    frame = to_link(message, 0, 0, 0.0)
+    plain.remember(NEIGHBOR, frame, message, ROUTE)
+    assert plain.find(NEIGHBOR, frame) is None

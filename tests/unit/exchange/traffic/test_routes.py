@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo, SessionKind
 from isthmus.exchange.traffic.message import Message
-from isthmus.exchange.traffic.routes import MAX_COMPARISONS, MAX_TOPICS, Routes, RouteTable
+from isthmus.exchange.traffic.routes import (
+    MAX_COMPARISONS,
+    MAX_LABELS,
+    MAX_TOPICS,
+    Routes,
+    RouteTable,
+)
 
 ROUTE = Route()
 
@@ -61,10 +67,14 @@ class Asked(CooperationAlgorithm):
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, bool]] = []
+        self.labels: list[bytes] = []
 
-    def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
         self.asked.append((topic, arrived_on.name, retain))
-        return Route((arrived_on,))
+        self.labels.append(label)
+        return Route((arrived_on,), labels=(label,) if label else ())
 
 
 ANY, B, C = (SessionInfo(n, SessionKind.NEIGHBOR, name) for n, name in enumerate(("", "b", "c")))
@@ -88,6 +98,29 @@ def test_a_route_is_asked_for_once_for_each_place_it_comes_from() -> None:
     made.forget(B)
     made.of(message, B)
     assert algorithm.asked[2:] == [("t", "b", False)] * 2
+
+
+def test_a_route_is_asked_for_once_for_each_label() -> None:
+    made, algorithm = routes()
+    for _ in range(2):
+        for label in (b"", b"a", b"b"):
+            route = made.of(Message(b"t", b"", label=label), B)
+            assert route.hops == ((B, label),)
+    assert algorithm.labels == [b"", b"a", b"b"]
+    made.drop(["u"])
+    made.of(Message(b"t", b"", label=b"a"), B)
+    made.forget(B)
+    made.of(Message(b"t", b"", label=b"a"), B)
+    made.of(Message(b"t", b"", label=b"c", retain=True), B)
+    assert algorithm.labels[3:] == [b"a", b"a", b"c"]
+
+
+def test_labels_are_not_remembered_without_a_bound() -> None:
+    made, algorithm = routes()
+    for number in range(3 * MAX_LABELS):
+        made.of(Message(b"t", b"", label=b"%d" % number), B)
+    assert len(made._of_labels) <= MAX_LABELS
+    assert len(algorithm.labels) == 3 * MAX_LABELS
 
 
 def test_retained_messages_are_asked_for_each_time() -> None:

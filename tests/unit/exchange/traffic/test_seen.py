@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isthmus.exchange.traffic import seen
+from isthmus.exchange.traffic.message import number_of
 from isthmus.exchange.traffic.seen import BLOCK_NUMBERS, MAX_BLOCKS, Novelty, SeenMessages
 
 NEW, REPEATED, DOUBTFUL = Novelty.NEW, Novelty.REPEATED, Novelty.DOUBTFUL
@@ -32,7 +33,7 @@ class Fabric:
         incarnation: str = "1",
         payload: bytes = b"",
     ) -> Novelty:
-        return self.seen.take(origin, f"{incarnation}.{number:x}", neighbor, (b"t", payload))
+        return self.seen.take(origin, number_of(incarnation, number), neighbor, (b"t", payload))
 
 
 def test_each_number_is_taken_once() -> None:

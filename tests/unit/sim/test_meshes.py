@@ -1,0 +1,334 @@
+"""Algorithms of the topology `any`, and labels: in the simulator, with the real exchange."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from isthmus.cooperation import registry
+from isthmus.cooperation.api import (
+    MAX_LABEL_BYTES,
+    CooperationAlgorithm,
+    Port,
+    Route,
+    SessionInfo,
+    SessionKind,
+    Topology,
+)
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.message import Message, number_of
+from isthmus.sim.check import check_algorithm
+from isthmus.sim.client import SimClient
+from isthmus.sim.fabric import AlgorithmFactory, SimFabric
+from isthmus.sim.invariants import Violation, check_at_rest, check_topology
+from isthmus.sim.node import SimNode
+from support.examples import EXAMPLES, unpack
+
+
+class Flooding(PublicationFlooding):
+    """To everybody but the one it came from, over all links: copies come on every way."""
+
+    name = "flood"
+    topology: ClassVar[Topology] = "any"
+
+
+class Labeled(Flooding):
+    """Everything goes to each neighbor twice, with two labels, which it keeps."""
+
+    name = "labeled"
+    max_label_bytes = 2
+
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        plain = super().route(topic, arrived_on, retain=retain)
+        labels = (label,) if label else (b"a", b"bb")
+        hops = [(session, each) for session in plain.neighbors for each in labels]
+        return Route.labeled(hops, to_local_broker=plain.to_local_broker)
+
+
+class LabeledTree(Labeled):
+    name = "labeled-tree"
+    topology = "tree"
+
+
+@pytest.fixture
+def stars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AlgorithmFactory:
+    unpack("isthmus-stars", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return registry.load("stars")
+
+
+def mesh(
+    algorithm: AlgorithmFactory, names: str = "abcde", link: LinkSettings | None = None
+) -> tuple[SimFabric, list[SimNode], list[SimClient]]:
+    """Nodes with a link between any two, and a subscriber at each."""
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=link, trace=True)
+    nodes = [fabric.node(name) for name in names]
+    for a, b in combinations(nodes, 2):
+        fabric.link(a, b)
+    subscribers = [node.client(f"at-{node.name}") for node in nodes]
+    for each in subscribers:
+        each.subscribe("t/#")
+    fabric.settle()
+    check_at_rest(fabric)
+    return fabric, nodes, subscribers
+
+
+def publish(fabric: SimFabric, nodes: list[SimNode], qos: int, topics: int = 20) -> list[bytes]:
+    """From every node on every topic; what was published."""
+    published = []
+    for node in nodes:
+        publisher = node.client(f"p-{node.name}-{qos}")
+        fabric.run(0.1)
+        for number in range(topics):
+            published.append(b"%s %d %d" % (node.name.encode(), qos, number))
+            assert publisher.publish(f"t/{number}", published[-1], qos=qos)
+    fabric.settle()
+    return published
+
+
+def counters(node: SimNode) -> Counter[str]:
+    return node.exchange.counters
+
+
+# ---- the example -------------------------------------------------------------------------
+
+
+def test_a_star_for_every_topic_passes_the_suite(stars: AlgorithmFactory) -> None:
+    check_algorithm(stars, seeds=range(2), schedules=40)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_star_for_every_topic_delivers_everything_once(stars: AlgorithmFactory, qos: int) -> None:
+    fabric, nodes, subscribers = mesh(stars)
+    published = publish(fabric, nodes, qos, topics=40)
+    assert len(published) * len(subscribers) == 1_000
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(published)
+    centers = [counters(node)["received_from_links"] for node in nodes]
+    assert max(centers) < 3 * min(centers), "the work is spread"
+
+
+def test_the_example_is_short() -> None:
+    source = EXAMPLES / "isthmus-stars" / "src" / "isthmus_stars" / "__init__.py"
+    assert len(source.read_text().splitlines()) <= 60
+
+
+# ---- copies ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_of_many_copies_one_is_taken_whatever_the_qos(qos: int) -> None:
+    fabric, nodes, subscribers = mesh(Flooding)
+    published = publish(fabric, nodes, qos)
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(published)
+    assert all(counters(node)["repeated"] >= len(published) for node in nodes)
+    assert not any(counters(node)["hops_dropped"] for node in nodes)
+    for node in nodes:
+        assert not any(link.unacked() for link in node.exchange.links)
+
+
+def test_copies_are_recognized_also_on_the_hot_path() -> None:
+    """Of the second message on a topic on, packets are not taken apart any more."""
+    fabric, nodes, subscribers = mesh(Flooding, "abc")
+    publisher = nodes[0].client("p")
+    fabric.run(0.1)
+    for number in range(300):
+        publisher.publish("t/1", b"%d" % number)
+    fabric.settle()
+    for each in subscribers:
+        assert each.payloads() == [b"%d" % number for number in range(300)]
+    assert nodes[1].exchange.traffic.plain._count > 0
+
+
+def test_every_link_is_used_and_nothing_is_announced() -> None:
+    fabric, nodes, _ = mesh(Flooding)
+    assert all(len(neighbors) == 4 for neighbors in fabric.active_links().values())
+    assert "$isthmus/topology" not in fabric.trace.text()
+    assert nodes[0].exchange.status()["topology"]["nodes"] == list("abcde")
+
+
+def test_a_link_that_is_wanted_and_not_active_is_a_violation() -> None:
+    fabric, nodes, _ = mesh(Flooding, "abc")
+    nodes[0].exchange.links.links["b"].state = nodes[0].exchange.links.links["b"].state.BLOCKED
+    with pytest.raises(Violation, match="active at b alone"):
+        check_topology(fabric)
+
+
+def test_numbers_that_are_not_ones_own_keep_nobody_from_getting_a_message() -> None:
+    fabric, (a, _, c), subscribers = mesh(Flooding, "abc")
+    link = c.exchange.links.links["b"]
+    for number in range(1, 200):
+        forged = Message(b"u/1", b"forged", qos=number % 3, origin="a")
+        forged.number = number_of(a.exchange.incarnation, number)
+        link.send(forged, fabric.now_s, None)
+    fabric.settle()
+    published = publish(fabric, [a], 1) + publish(fabric, [a], 0)
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(published)
+
+
+def test_a_message_without_a_number_ends_the_link() -> None:
+    fabric, (a, b, _), _ = mesh(Flooding, "abc")
+    a.exchange.links.links["b"].send(Message(b"t/1", b"x", origin="a"), fabric.now_s, None)
+    fabric.run(1.0)
+    assert b.exchange.links.refusals["protocol-error"] == 1
+    assert "a message without a number" in fabric.trace.text()
+
+
+def test_a_count_that_is_none_ends_the_link_and_goes_no_further() -> None:
+    """It is not read as a number on the hot path only, which is why it is looked at there."""
+    fabric, (a, b, c), _ = mesh(Flooding, "abc")
+    publisher = a.client("p")
+    fabric.run(0.1)
+    publisher.publish("t/1", b"x")
+    publisher.publish("t/1", b"y")
+    fabric.settle()
+    link = a.exchange.links.links["b"]
+    frame = a.exchange.traffic.plain.to_link(b"t/1", b"0x00000000ffpayload")
+    link.send_plain(b"t/1", frame)
+    fabric.run(1.0)
+    assert b.exchange.links.refusals["protocol-error"] == 1
+    assert c.exchange.links.refusals["protocol-error"] == 0
+
+
+@pytest.mark.parametrize(("size", "dropped"), [(0, 2), (40, 1), (100, 0)])
+def test_how_far_a_message_may_go_follows_the_size(
+    size: int, dropped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Flooding, "fabric_size", size)
+    fabric, (a, b), _ = mesh(Flooding, "ab")
+    link = a.exchange.links.links["b"]
+    for hops in (63, 70, 100):
+        message = Message(b"t/1", b"%d" % hops, origin="x", hops=hops)
+        message.number = number_of("1", hops)
+        link.send(message, fabric.now_s, None)
+    fabric.settle()
+    assert counters(b)["hops_dropped"] == dropped
+
+
+# ---- labels ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("algorithm", [Labeled, LabeledTree])
+def test_a_message_is_forwarded_for_each_label_and_given_once(
+    algorithm: AlgorithmFactory, qos: int
+) -> None:
+    fabric = SimFabric(seed=1, algorithm=algorithm, trace=True)
+    a, b, c = nodes = [fabric.node(name) for name in "abc"]
+    fabric.link(a, b)
+    fabric.link(b, c)
+    subscribers = [node.client(f"at-{node.name}") for node in nodes]
+    for each in subscribers:
+        each.subscribe("t/#")
+    fabric.settle()
+    published = publish(fabric, [a], qos)
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(published)
+    for node in (b, c):
+        assert counters(node)["received_from_links"] == 2 * len(published)
+        assert counters(node)["repeated"] == 0
+
+
+def test_what_comes_again_with_the_same_label_is_dropped() -> None:
+    fabric, nodes, subscribers = mesh(Labeled, "abcd")
+    published = publish(fabric, nodes, 0) + publish(fabric, nodes, 1)
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(published)
+    assert all(counters(node)["repeated"] for node in nodes)
+
+
+def test_labels_pass_the_suite() -> None:
+    check_algorithm(Labeled, seeds=range(1), schedules=12)
+
+
+@pytest.mark.parametrize("algorithm", [PublicationFlooding, Labeled])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_label_that_the_algorithm_does_not_have_ends_that_link_alone(
+    algorithm: AlgorithmFactory, qos: int
+) -> None:
+    fabric = SimFabric(seed=1, algorithm=algorithm, trace=True)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.link(a, b)
+    fabric.link(b, c)
+    fabric.settle()
+    before = c.exchange.links.links["b"].joined_s
+    message = Message(b"t/1", b"x", qos=qos, origin="a", number=number_of("1", 1))
+    a.exchange.links.links["b"].send(message, fabric.now_s, None, b"long")
+    fabric.run(0.5)
+    assert b.exchange.links.refusals["protocol-error"] >= 1
+    assert "a label of 4 bytes" in fabric.trace.text()
+    assert c.exchange.links.links["b"].joined_s == before
+    assert c.exchange.links.links["b"].state.carries
+
+
+def test_labels_survive_a_connection_that_breaks() -> None:
+    fabric, (a, b, c), subscribers = mesh(Labeled, "abc", LinkSettings(lanes=2))
+    publisher = a.client("p")
+    fabric.run(0.1)
+    for number in range(50):
+        publisher.publish(f"t/{number}", b"%d" % number, qos=1 + number % 2)
+        if number == 25:
+            fabric.break_connections(a, b)
+            fabric.break_connections(a, c)
+    fabric.settle()
+    for each in subscribers:
+        assert sorted(each.payloads()) == sorted(b"%d" % number for number in range(50))
+
+
+# ---- what does not fit -------------------------------------------------------------------
+
+
+def test_nodes_whose_algorithms_want_other_topologies_do_not_link() -> None:
+    class Tree(PublicationFlooding):
+        name = "flood"
+
+    fabric = SimFabric(seed=1, algorithm=Flooding, trace=True)
+    a = fabric.node("a")
+    fabric.factory = Tree
+    b = fabric.node("b")
+    fabric.link(a, b)
+    fabric.run(5.0)
+    assert not any(link.state.up for link in (*a.exchange.links, *b.exchange.links))
+    assert a.exchange.links.refusals["topology"] + b.exchange.links.refusals["topology"] > 0
+    assert "wants the topology" in fabric.trace.text()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"topology": "ring"}, "neither 'tree' nor 'any'"),
+        ({"max_label_bytes": MAX_LABEL_BYTES + 1}, "max_label_bytes"),
+    ],
+)
+def test_what_an_algorithm_says_of_itself_is_checked(
+    attributes: Mapping[str, object], told: str
+) -> None:
+    wrong = type("Wrong", (Flooding,), dict(attributes))
+    with pytest.raises(ValueError, match=told):
+        SimFabric(algorithm=wrong).node("a")
+
+
+def test_whoever_makes_an_algorithm_must_say_what_it_says() -> None:
+    def made(port: Port, options: Mapping[str, object]) -> CooperationAlgorithm:
+        return Flooding(port, options)
+
+    with pytest.raises(ValueError, match="what makes Flooding"):
+        SimFabric(algorithm=made).node("a")
+
+
+def test_labels_and_neighbors_must_be_as_many() -> None:
+    session = SessionInfo(1, SessionKind.NEIGHBOR, "n")
+    with pytest.raises(ValueError, match="2 labels for 1 neighbors"):
+        Route((session,), labels=(b"a", b"b"))
+    assert Route((session,)).hops == ((session, b""),)
+    assert Route.labeled([(session, b"a")]) == Route((session,), labels=(b"a",))
