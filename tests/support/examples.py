@@ -18,7 +18,7 @@ def unpack(name: str, target: Path) -> None:
     source = EXAMPLES / name / "src" / package
     shutil.copytree(source, target / package, ignore=shutil.ignore_patterns("__pycache__"))
     info = target / f"{package}-{project['version']}.dist-info"
-    info.mkdir()
+    info.mkdir(parents=True)
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )

@@ -116,7 +116,9 @@ class Exchange:
         self.links = Links(host, settings.link, hello, self)
         self.guard: TopologyGuard | OpenTopology
         if topology == "any":
-            self.guard = OpenTopology(self.node_id, self, lambda: self.algorithm.fabric_size)
+            self.guard = OpenTopology(
+                self.node_id, self.incarnation, self, lambda: self.algorithm.fabric_size
+            )
         else:
             self.guard = TopologyGuard(self.node_id, self.incarnation, self)
         self._running = False

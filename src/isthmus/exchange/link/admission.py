@@ -44,10 +44,10 @@ class Admission:
             raise LinkRefused(
                 "algorithm", f"algorithm {other.algorithm!r:.80} here {self._hello.algorithm!r}"
             )
-        if peer.topology != self._hello.topology:
+        if other.topology != self._hello.topology:
             raise LinkRefused(
                 "topology",
-                f"algorithm {peer.algorithm!r} there wants the topology {peer.topology!r:.80}, "
+                f"algorithm {other.algorithm!r} there wants the topology {other.topology!r:.80}, "
                 f"here {self._hello.topology!r}: another version of it?",
             )
         wanted = connection.dialed_for

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology.guard import GuardActions, Reach
 
 __all__ = ["OpenTopology"]
@@ -20,9 +21,12 @@ class OpenTopology:
     knows_ways = False
     weight = 0
 
-    def __init__(self, node_id: str, actions: GuardActions, size: Callable[[], int]) -> None:
+    def __init__(
+        self, node_id: str, incarnation: str, actions: GuardActions, size: Callable[[], int]
+    ) -> None:
         """`size` says how many nodes the fabric has, as far as the algorithm knows."""
         self._here = node_id
+        self._incarnation = incarnation
         self._actions = actions
         self._size = size
         self._up: set[str] = set()
@@ -63,4 +67,18 @@ class OpenTopology:
         return ()
 
     def status(self) -> dict[str, object]:
-        return {"node": self._here, "nodes": sorted({self._here, *self._up}), "rings_total": 0}
+        """What a node knows of the fabric by itself, in the form of the guard's, JSON-able."""
+        up = sorted(self._up)
+        return {
+            "node": self._here,
+            "incarnation": self._incarnation,
+            "nodes": sorted({self._here, *up}),
+            "links": [
+                {"ends": sorted((self._here, name)), "birth": 0, "state": LinkState.ACTIVE.shown}
+                for name in up
+            ],
+            "paths": {name: [self._here, name] for name in up},
+            "rings": [],
+            "rings_total": 0,
+            "duplicates": {},
+        }

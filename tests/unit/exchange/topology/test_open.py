@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.topology.guard import Reach
+from isthmus.exchange.topology.guard import Reach, TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 
 
@@ -33,7 +33,7 @@ def actions() -> Actions:
 
 @pytest.fixture
 def topology(actions: Actions) -> OpenTopology:
-    return OpenTopology("here", actions, lambda: 0)
+    return OpenTopology("here", "1f", actions, lambda: 0)
 
 
 def test_a_link_is_active_as_soon_as_it_is_up(topology: OpenTopology, actions: Actions) -> None:
@@ -48,7 +48,15 @@ def test_only_neighbors_are_known(topology: OpenTopology) -> None:
     assert topology.reach() == {"a": Reach("a", ("here", "a"))}
     assert topology.ways() is topology.ways()
     assert topology.other_lives() == ()
-    assert topology.status()["nodes"] == ["a", "here"]
+
+
+def test_the_status_has_the_form_of_the_guards(topology: OpenTopology, actions: Actions) -> None:
+    topology.link_up("a")
+    status, guards = topology.status(), TopologyGuard("here", "1f", actions).status()
+    assert status.keys() == guards.keys()
+    assert status["nodes"] == ["a", "here"]
+    assert status["links"] == [{"ends": ["a", "here"], "birth": 0, "state": "active"}]
+    assert status["paths"] == {"a": ["here", "a"]}
 
 
 def test_messages_may_come_from_anywhere_but_our_own(topology: OpenTopology) -> None:
@@ -58,7 +66,7 @@ def test_messages_may_come_from_anywhere_but_our_own(topology: OpenTopology) -> 
 
 def test_the_size_is_what_the_algorithm_says_or_more(actions: Actions) -> None:
     said = 0
-    topology = OpenTopology("here", actions, lambda: said)
+    topology = OpenTopology("here", "1f", actions, lambda: said)
     topology.link_up("a")
     assert topology.size == 2
     said = 100
