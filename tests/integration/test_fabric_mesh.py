@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeFabr
         link={**QUICK_LINKS, "hold_s": 2.0},
     ) as made:
         yield made
+
+
+def gone(fabric: NodeFabric, name: str) -> bool:
+    return not fabric.link(name, "c")
 
 
 def round_of(publishers: dict[str, FabricClient], tag: str) -> set[bytes]:
@@ -63,7 +68,7 @@ def test_a_star_for_every_topic_on_five_nodes(fabric: NodeFabric) -> None:
             assert set(got) == published
         fabric["c"].kill()
         for name in "abde":
-            fabric[name].wait_until(lambda name=name: not fabric.link(name, "c"))
+            fabric[name].wait_until(partial(gone, fabric, name))
         del publishers["c"], subscribers["c"]
         published = round_of(publishers, "second")
         for each in subscribers.values():

@@ -171,6 +171,10 @@ class Route:
 
     The broker gets a message once, however often it comes with other labels.
     """
+    pending: bool = False
+    """The path is being set up: nothing goes to neighbors yet.  At QoS 1 and 2 messages wait, up to
+    ``link.queue_bytes`` and ``link.hold_s``, until `Port.routes_changed`; at QoS 0 they are dropped
+    or wait as well, as ``link.pending_qos0`` says."""
     labels: tuple[bytes, ...] = ()
     """Of what goes to each of `neighbors`, in their order; empty if none has one."""
     hops: tuple[Hop, ...] = field(init=False, compare=False, repr=False)
@@ -187,7 +191,7 @@ class Route:
         """To neighbors with a label each; to one of them several times, if the labels differ."""
         pairs = tuple(hops)
         neighbors, labels = tuple(each for each, _ in pairs), tuple(label for _, label in pairs)
-        return cls(neighbors, to_local_broker, labels)
+        return cls(neighbors, to_local_broker, labels=labels)
 
 
 class Port(Protocol):

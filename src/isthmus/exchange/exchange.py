@@ -186,7 +186,8 @@ class Exchange:
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbors, or on their way to the local broker."""
         at_neighbors = sum(link.unacked() for link in self.links)
-        return at_neighbors + len(self.traffic.in_hand) + self.recovery.only_here()
+        waiting = self.recovery.only_here() + self.traffic.pending.only_here()
+        return at_neighbors + len(self.traffic.in_hand) + waiting
 
     def stop(self) -> None:
         """Tell the algorithm and the neighbors."""
@@ -515,6 +516,7 @@ class Exchange:
                 for peer in self.links.peers.values()
             ],
             "in_hand": self.traffic.in_hand.status(),
+            "pending": {"messages": len(self.traffic.pending), "bytes": self.traffic.pending.bytes},
             "topology": {**self.guard.status(), "neighbors": self._up()},
             "retained": self.retention.store.status(),
             "interest": self.clients.status(),

@@ -87,6 +87,7 @@ FABRIC_COUNTER_HELP = {
     "inject_refused": "Messages from links that the broker refused.",
     "links_blocked": "Times a link was blocked because it would close a ring.",
     "doubtful_dropped": "Messages that came from where their origin is not, and were dropped.",
+    "pending_dropped": "QoS 0 messages dropped because their path was being set up.",
     "published_to_links": "Messages of local clients that were sent to at least one neighbor.",
     "publishers_held": "Times a publisher had to wait because a link was full.",
     "received_from_links": "Messages received on links.",

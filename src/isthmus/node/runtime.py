@@ -126,6 +126,7 @@ class Node:
                 dead_after_s=link.dead_after_s,
                 hold_s=link.hold_s,
                 queue_bytes=link.queue_bytes,
+                holds_pending_qos0=link.pending_qos0 == "hold",
                 packet_bytes=self.limits.packet_bytes,
                 secret=link.secret_bytes(),
             ),

@@ -329,6 +329,7 @@ class ClientSession(ClientInput):
                         exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
                     elif (
                         route.neighbors
+                        or route.pending
                         or head & RETAIN
                         or (head & QOS and exchange.recovery.active)
                     ) and not self._to_fabric(data[start:stop], topic):

@@ -75,6 +75,8 @@ class LinkSettings:
     packet_bytes: int = 16 << 20
     """The longest PUBLISH of a client that this node takes; neighbors are told."""
     secret: bytes = b""
+    holds_pending_qos0: bool = False
+    """Whether messages at QoS 0 wait too while their path is being set up."""
 
     @property
     def max_packet_bytes(self) -> int:

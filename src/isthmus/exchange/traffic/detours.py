@@ -9,11 +9,11 @@ given up.  There may be very many of either, so both are done in slices.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.exchange.host import Host
-from isthmus.exchange.link.lane import Outgoing
+from isthmus.exchange.link.lane import Held, Outgoing
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.topology.guard import TopologyGuard
@@ -56,6 +56,8 @@ class Detours:
         self._tasks: deque[Iterator[None]] = deque()
         self._ways_round: dict[str, tuple[str | None, float]] = {}
         """Of neighbors whose own link does not carry messages: how they are reached, since when."""
+        self.wait_for_path: Callable[[Message, Held | None], None]
+        """Holds a message until the algorithm knows where it goes."""
 
     def routes_changed(self) -> None:
         if self.recovery.active and not self._looking:
@@ -191,9 +193,14 @@ class Detours:
         Who had it already has led there since `since_s`, perhaps not when it was sent.
         """
         message = entry.message
+        present = self._present(message)
+        if present.pending:
+            self.wait_for_path(message, entry.in_hand)
+            entry.finish(neighbor)
+            return False
         hops = [
             (link, label)
-            for session, label in self._present(message).hops
+            for session, label in present.hops
             if (session, label) not in message.passed_to
             and session is not message.came_from
             and (link := self._by_session.get(session)) is not None

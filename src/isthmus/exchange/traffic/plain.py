@@ -96,6 +96,7 @@ class PlainMessages:
             or message.expiry_s is not None
             or is_special(message.topic)
             or bool(message.number) != bool(self._tail)
+            or route.pending
         ):
             if self._count >= MAX_TOPICS:
                 self.forget()

@@ -11,6 +11,7 @@ costs misses but no memory, and emptying all of them takes no long time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from isthmus.cooperation.api import CooperationAlgorithm, Hop, Route, SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
@@ -84,6 +85,8 @@ class Routes:
     def __init__(self, any_client: SessionInfo) -> None:
         """`any_client` stands for every local client: a route does not depend on which."""
         self.algorithm: CooperationAlgorithm
+        self.is_pending: Callable[[bytes], bool] = lambda _topic: False
+        """Whether messages wait on a topic, so that others must wait behind them."""
         self._any_client = any_client
         self.of_clients = RouteTable(lambda topic: self._ask(topic, any_client))
         self._of_links: dict[SessionInfo, RouteTable] = {}
@@ -92,17 +95,26 @@ class Routes:
     def _ask(self, topic: str, arrived_on: SessionInfo, label: bytes = b"") -> Route:
         if topic.startswith("$"):
             return Route()  # about the broker itself, and never anybody else's
-        return self.algorithm.route(topic, arrived_on, label, retain=False)
+        route = self.algorithm.route(topic, arrived_on, label, retain=False)
+        return replace(route, pending=True) if self.is_pending(topic.encode()) else route
 
     def of(self, message: Message, source: SessionInfo | None) -> Route:
         """Where `message` goes from `source`; None is a local client."""
         if message.retain:
-            return self.algorithm.route(
-                message.topic.decode(), source or self._any_client, message.label, retain=True
-            )
+            route = self.present(message, source)
+            return replace(route, pending=True) if self.is_pending(message.topic) else route
         if message.label and source is not None:
             return self._with_label(source, message.label)[message.topic]
         return (self.of_clients if source is None else self._from(source))[message.topic]
+
+    def present(self, message: Message, source: SessionInfo | None) -> Route:
+        """What the algorithm says now, whatever was remembered."""
+        return self.algorithm.route(
+            message.topic.decode(),
+            source or self._any_client,
+            message.label,
+            retain=message.retain,
+        )
 
     def _with_label(self, session: SessionInfo, label: bytes) -> RouteTable:
         table = self._of_labels.get((session, label))

@@ -28,7 +28,7 @@ from typing import Final
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
-from isthmus.exchange.link.lane import Outgoing
+from isthmus.exchange.link.lane import Held, Outgoing
 from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.retained.service import Retention
@@ -43,6 +43,7 @@ from isthmus.exchange.traffic.message import (
     number_of,
     plain_to_link,
 )
+from isthmus.exchange.traffic.pending_routes import PendingRoutes
 from isthmus.exchange.traffic.plain import Known, PlainMessage, PlainMessages
 from isthmus.exchange.traffic.recovery import Awaited
 from isthmus.exchange.traffic.routes import Routes
@@ -126,14 +127,30 @@ class Traffic:
             queue_bytes=links.settings.queue_bytes,
             hold_s=hold_s,
         )
+        self.pending = PendingRoutes(
+            host,
+            counters,
+            present=lambda message: self.routes.present(message, message.came_from),
+            send=self._pass_on_at_last,
+            settled=lambda topic: self._forget_routes([topic.decode()]),
+            queue_bytes=links.settings.queue_bytes,
+            hold_s=hold_s,
+            holds_qos0=links.settings.holds_pending_qos0,
+        )
+        self.routes.is_pending = self.pending.has
+        self.detours.wait_for_path = self.pending.put
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
 
     def routes_changed(self, filters: list[str] | None) -> None:
+        self._forget_routes(filters)
+        self.detours.routes_changed()
+        self.pending.routes_changed()
+
+    def _forget_routes(self, filters: list[str] | None) -> None:
         self.plain.forget()
         self.routes.drop(filters)
-        self.detours.routes_changed()
 
     def topology_changed(self) -> None:
         """Nothing that was found out about who is reached over whom holds any longer."""
@@ -171,7 +188,12 @@ class Traffic:
         if message.retain:
             self.retention.published(message)
         route = self.routes.of(message, None)
-        if route.neighbors or self.recovery.active:
+        if route.pending:
+            self._pass_on(message, route, None, "")
+            if not self.pending.has_room():
+                self.counters["publishers_held"] += 1
+                self.pending.when_room(hold())
+        elif route.neighbors or self.recovery.active:
             self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, None, "")
             if message.qos or message.retain:
@@ -206,21 +228,29 @@ class Traffic:
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""
+        if route.pending:
+            message = Message(topic, payload, origin=self.node_id, arrived_s=self.host.now())
+            self.number(message)
+            self._pass_on(message, route, None, "")
+            return
         self.counters["published_to_links"] += 1
         if self._numbers_all:
             self._numbers += 1
             payload = b"%012x%b" % (self._numbers, payload)
         if route.labels:
-            for session, label in route.hops:
-                link = self.by_session.get(session)
-                if link is not None:
-                    link.send_plain(topic, self.plain.to_link(topic, payload, label))
+            self._publish_labeled(topic, payload, route)
             return
         frame = self.plain.to_link(topic, payload)
         for session in route.neighbors:
             link = self.by_session.get(session)
             if link is not None:
                 link.send_plain(topic, frame)
+
+    def _publish_labeled(self, topic: bytes, rest: bytes, route: Route) -> None:
+        for session, label in route.hops:
+            link = self.by_session.get(session)
+            if link is not None:
+                link.send_plain(topic, self.plain.to_link(topic, rest, label))
 
     def _hold_back(self, link: Link, room: Room, hold: Hold) -> None:
         self.counters["publishers_held"] += 1
@@ -386,7 +416,9 @@ class Traffic:
             self.counters["inject_dropped"] += 1
 
     def _has_room(self, message: Message) -> bool:
-        """Whether more may wait at the links that `message` went to."""
+        """Whether more may wait where `message` waits."""
+        if self.pending.has(message.topic) and not self.pending.has_room():
+            return False
         links = [self.by_session.get(session) for session, _ in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)
 
@@ -428,6 +460,13 @@ class Traffic:
         if message.expired(now_s):
             self.counters["expired"] += 1
             return
+        if route.pending:
+            if route.to_local_broker:
+                self._inject(message, key, in_hand)
+            # What is retained is the broker's already, if it is news (`_retained_arrived`).
+            given = route.to_local_broker or message.retain
+            self.pending.put(message, in_hand, given=given)
+            return
         awaiting: list[Awaited] = []
         if message.number and self.recovery.active:
             awaiting = self.detours.awaiting(message, route)
@@ -435,7 +474,7 @@ class Traffic:
         if awaiting:
             names = {each.name for each in awaiting}
             hops = tuple(hop for hop in hops if hop[0].name not in names)
-        message.passed_to = hops
+        message.passed_to = (*message.passed_to, *hops)
         down: list[Link] = []
         for session, label in hops:
             link = self.by_session.get(session)
@@ -450,6 +489,15 @@ class Traffic:
         for link in down:
             self._is_full(link)
 
+    def _pass_on_at_last(self, message: Message, route: Route, in_hand: Held | None) -> None:
+        """The path of `message` is there."""
+        assert in_hand is None or isinstance(in_hand, InHand)
+        if route.to_local_broker and self._max_label_bytes and not self._is_for_broker(message):
+            route = replace(route, to_local_broker=False)
+        self.counters["published_to_links"] += message.came_from is None and bool(route.neighbors)
+        key = message.came_from.name if message.came_from is not None else ""
+        self._pass_on(message, route, in_hand, key)
+
     def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
         done = in_hand.wait_for_broker() if in_hand is not None else None
         if not self.host.inject(message, key, done):
@@ -460,7 +508,9 @@ class Traffic:
     def stop(self) -> None:
         """What waits here, and nobody before this node has, is lost."""
         self.detours.stop()
-        if lost := self.recovery.only_here() + self.in_hand.only_here:
+        self.pending.stop()
+        waiting = self.recovery.only_here() + self.pending.only_here()
+        if lost := waiting + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
 
