@@ -10,7 +10,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.client.wills import DueWill
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.exchange.traffic.message import Message, number_of, to_link
 from isthmus.exchange.traffic.traffic import DOUBT_S, LEAST_HOPS
 from isthmus.mqtt.packets import Will
 from isthmus.sim.fabric import SimFabric
@@ -65,8 +65,8 @@ class Stage:
         return len(incoming._busy)
 
 
-def numbered(origin: str = "b", number: str = "1f.1", hops: int = 0) -> Message:
-    return Message(b"t", b"x", qos=1, origin=origin, number=number, hops=hops)
+def numbered(origin: str = "b", count: int = 1, hops: int = 0) -> Message:
+    return Message(b"t", b"x", qos=1, origin=origin, number=number_of("1f", count), hops=hops)
 
 
 @pytest.fixture
@@ -94,7 +94,11 @@ def test_messages_at_qos_1_and_2_are_numbered_by_this_life_of_the_node(stage: St
     for message in messages:
         stage.publish(message)
     incarnation = stage.a.exchange.incarnation
-    assert [m.number for m in messages] == ["", f"{incarnation}.1", f"{incarnation}.2"]
+    assert [m.number for m in messages] == [
+        "",
+        number_of(incarnation, 1),
+        number_of(incarnation, 2),
+    ]
 
 
 def test_publishers_are_held_while_a_neighbor_does_not_acknowledge() -> None:
@@ -163,7 +167,7 @@ def test_a_message_that_was_here_is_not_passed_on_again(stage: Stage) -> None:
 def test_a_message_that_has_gone_too_far_is_dropped_and_acknowledged(stage: Stage) -> None:
     """Who sends it counts itself."""
     stage.arrives(numbered(hops=LEAST_HOPS), qos=1)
-    stage.arrives(numbered(hops=LEAST_HOPS - 1, number="1f.2"), qos=1)
+    stage.arrives(numbered(hops=LEAST_HOPS - 1, count=2), qos=1)
     stage.fabric.settle()
     assert stage.counters["hops_dropped"] == 1
     assert stage.injected(stage.a) == 1
@@ -179,8 +183,8 @@ def test_at_qos_0_a_message_is_taken_only_from_where_its_origin_is_reached(stage
 
 
 def test_a_numbered_message_from_elsewhere_waits_and_is_then_dropped(stage: Stage) -> None:
-    for number in (1, 2):
-        stage.arrives(numbered("c", f"1f.{number}"), "b", qos=1)
+    for count in (1, 2):
+        stage.arrives(numbered("c", count), "b", qos=1)
     stage.fabric.run(DOUBT_S - 0.1)
     assert stage.unsafe() == 2
     assert stage.counters["doubtful_dropped"] == 0
