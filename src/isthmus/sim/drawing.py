@@ -93,6 +93,8 @@ class Generator:
         kinds = {"publish": 12, "break": 2, "partition": 2}
         if self.profile == "kills":
             return {"publish": 12, "break": 1, "kill": 3}
+        if self.profile == "oneway":
+            return kinds | {"one_way": 4}
         if self.profile != "outages":
             kinds |= {"link": 4, "unlink": 3, "subscribe": 5, "unsubscribe": 3, "retain": 3}
             kinds |= {"leave": 2, "vanish": 2, "connect": 4}
@@ -182,14 +184,17 @@ class Generator:
         """Some nodes, not all, that a partition cuts off from the others."""
         return self.rng.sample(self.names, self.rng.randint(1, len(self.names) - 1))
 
-    def _cut(self, side: list[str], lasts_s: float) -> None:
-        self._add("partition", *sorted(side))
+    def _cut(self, side: list[str], lasts_s: float, kind: str = "partition") -> None:
+        self._add(kind, *sorted(side))
         self._add("heal", after_s=lasts_s)
 
-    def _do_partition(self) -> None:
+    def _do_partition(self, kind: str = "partition") -> None:
         rng = self.rng
         side = self._side()
-        self._cut(side, rng.choice((0.3, 2.0, 4.0, 5.0, 9.0)) * rng.uniform(0.5, 1.5))
+        self._cut(side, rng.choice((0.3, 2.0, 4.0, 5.0, 9.0)) * rng.uniform(0.5, 1.5), kind)
+
+    def _do_one_way(self) -> None:
+        self._do_partition("one-way")
 
     def _do_kill(self) -> None:
         node = self.rng.choice(self.transit)

@@ -205,12 +205,23 @@ class SimFabric:
         self.network.break_connections(a.name, b.name)
         self.engine.activity()
 
-    def partition(self, one_side: Iterable[SimNode], other_side: Iterable[SimNode]) -> None:
-        """Nothing passes between the two sides, and nobody is told."""
+    def partition(
+        self,
+        one_side: Iterable[SimNode],
+        other_side: Iterable[SimNode],
+        *,
+        one_way: bool = False,
+    ) -> None:
+        """Nothing passes between the two sides, and nobody is told.
+
+        If it is `one_way`, what the other side sends arrives.
+        """
         others = list(other_side)
         pairs = [(a.name, b.name) for a in one_side for b in others]
-        self.trace.note("fabric", "partition", pairs=pairs)
-        self.network.partition(pairs)
+        self.trace.note("fabric", "one-way cut" if one_way else "partition", pairs=pairs)
+        self.network.cut(pairs)
+        if not one_way:
+            self.network.cut((b, a) for a, b in pairs)
         self.engine.activity()
 
     def heal(self) -> None:

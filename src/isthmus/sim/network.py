@@ -236,7 +236,8 @@ class Network:
         """Machines that are gone without a word."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
         self._wires: dict[frozenset[str], WireSettings] = {}
-        self._cut: set[frozenset[str]] = set()
+        self._cut: set[tuple[str, str]] = set()
+        """Who cannot send to whom."""
         self._listening: dict[str, Endpoint] = {}
         self._channels: dict[SimChannel, None] = {}
 
@@ -252,10 +253,12 @@ class Network:
         return [self.default_wire, *self._wires.values()]
 
     def reachable(self, one: str, other: str) -> bool:
-        return not self._cut or frozenset((one, other)) not in self._cut
+        """Whether what `one` sends arrives at `other`; the other way round may differ."""
+        return not self._cut or (one, other) not in self._cut
 
-    def partition(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._cut |= {frozenset(pair) for pair in pairs}
+    def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Nothing that the first of a pair sends arrives at the second."""
+        self._cut |= set(pairs)
 
     def heal(self) -> None:
         if self._cut:
@@ -308,7 +311,7 @@ class Network:
         def answered(here: SimChannel) -> None:
             if not source.alive:
                 here.killed()
-            elif not self.reachable(source.name, target_name):
+            elif not self.reachable(target_name, source.name):
                 here.vanished()  # the other end's greeting will time out
                 fail(CONNECT_TIMEOUT_S, "timed out")
             elif here.lost:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from isthmus.cooperation.registry import load
 from isthmus.sim.generating import generate
 from isthmus.sim.run import ScheduleFailed, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
@@ -23,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--shrink", action="store_true")
     given = parser.parse_args(arguments)
-    schedule = generate(given.seed, given.profile)
+    mesh = load(given.algorithm).topology == "any"
+    schedule = generate(given.seed, given.profile, mesh=mesh)
     if given.shrink:
         schedule = shrink(schedule, given.algorithm)
     print(schedule)

@@ -203,10 +203,11 @@ class _Run:
             case "link" | "unlink" | "break" as kind, (a, b):
                 does = fabric.break_connections if kind == "break" else getattr(fabric, kind)
                 does(fabric.nodes[a], fabric.nodes[b])
-            case "partition", side:
+            case ("partition" | "one-way") as kind, side:
                 self.promises.cut()
                 one = [node for name, node in fabric.nodes.items() if name in side]
-                fabric.partition(one, [n for n in fabric.nodes.values() if n not in one])
+                others = [node for node in fabric.nodes.values() if node not in one]
+                fabric.partition(one, others, one_way=kind == "one-way")
             case "heal", _:
                 fabric.heal()
                 self.promises.healed()

@@ -5,6 +5,7 @@ profiles of `PROFILES` stand in the order of what they allow, and so of how much
 outcome:
 
 `outages`  a tree that stays; connections break, partitions come and go within the hold time
+`oneway`   likewise, and of two sides only one hears the other
 `kills`    a tree that stays; nodes without clients of their own are killed and come back soon
 `churn`    links are added and removed anywhere, rings included, clients come and go
 `chaos`    nodes and brokers crash, vanish, stop and come back as well
@@ -46,8 +47,8 @@ __all__ = [
     "Schedule",
 ]
 
-PROFILES: Final = ("outages", "kills", "churn", "chaos")
-STEADY: Final = ("outages", "kills")
+PROFILES: Final = ("outages", "oneway", "kills", "churn", "chaos")
+STEADY: Final = ("outages", "oneway", "kills")
 """Profiles in which subscribers and configured links stay."""
 ATTACKS: Final = (
     "double",

@@ -11,7 +11,7 @@ from isthmus.sim.schedule import Action, Schedule
 __all__ = ["shrink"]
 
 _MENDS = {
-    "heal": {"partition"},
+    "heal": {"partition", "one-way"},
     "restart": {"crash", "stop"},
     "broker-restart": {"broker-crash"},
     "untwin": {"twin"},

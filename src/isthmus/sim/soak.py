@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 
+from isthmus.cooperation.registry import load
 from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate
 from isthmus.sim.provenance import provenance
@@ -83,14 +84,19 @@ def soak(
     profile: str | None = None,
     max_failures: int = 10,
 ) -> Soaked:
-    """Run the schedules of `seeds`; stops after `max_failures`."""
+    """Run the schedules of `seeds`; stops after `max_failures`.
+
+    Those of an algorithm of the topology ``any`` are of full meshes.
+    """
     soaked = Soaked()
+    factory = load(algorithm) if isinstance(algorithm, str) else algorithm
+    mesh = getattr(factory, "topology", "tree") == "any"
     for seed in seeds:
         chosen = profile or profile_of(seed)
         soaked.schedules += 1
         soaked.profiles[chosen] += 1
         try:
-            outcome = run_schedule(generate(seed, chosen), algorithm)
+            outcome = run_schedule(generate(seed, chosen, mesh=mesh), factory)
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

@@ -15,6 +15,7 @@ from isthmus.sim.engine import Engine
 from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, SimChannel, WireSettings
 from isthmus.sim.trace import Trace
 
+BOTH_WAYS = [("a", "b"), ("b", "a")]
 PACKET = encode(Publish("a", b"payload"), 5)
 
 
@@ -153,7 +154,7 @@ def test_a_partition_stalls_and_nobody_is_told() -> None:
     pair = Pair()
     here, there = pair.open()
     here.write(PACKET)
-    pair.network.partition([("a", "b")])
+    pair.network.cut(BOTH_WAYS)
     there.write(PACKET)
     here.write(PACKET)
     pair.run(100.0)
@@ -166,7 +167,7 @@ def test_a_partition_stalls_and_nobody_is_told() -> None:
 def test_who_gave_up_during_a_partition_answers_with_a_reset() -> None:
     pair = Pair()
     here, there = pair.open()
-    pair.network.partition([("a", "b")])
+    pair.network.cut(BOTH_WAYS)
     there.write(PACKET)
     here.abort()
     pair.run(1.0)
@@ -179,12 +180,38 @@ def test_who_gave_up_during_a_partition_answers_with_a_reset() -> None:
 
 def test_dialing_over_a_partition_times_out() -> None:
     pair = Pair()
-    pair.network.partition([("a", "b")])
+    pair.network.cut(BOTH_WAYS)
     pair.dial()
     pair.run(CONNECT_TIMEOUT_S + 0.05)
     assert pair.failed == []
     pair.run(0.1)
     assert pair.failed == ["timed out"]
+
+
+def test_of_two_only_one_hears_the_other() -> None:
+    pair = Pair()
+    here, there = pair.open()
+    pair.network.cut([("a", "b")])
+    here.write(PACKET)
+    there.write(PACKET)
+    pair.run(10.0)
+    assert (pair.a.data, pair.b.data) == (PACKET, b"")
+    there.close()
+    pair.run(1.0)
+    assert pair.a.lost_for == ["closed by the other end"]
+    pair.network.heal()
+    pair.run(2.0)
+    assert pair.b.data == b""
+
+
+@pytest.mark.parametrize("cut", [("a", "b"), ("b", "a")])
+def test_dialing_takes_both_ways(cut: tuple[str, str]) -> None:
+    pair = Pair()
+    pair.network.cut([cut])
+    pair.dial()
+    pair.run(CONNECT_TIMEOUT_S + 0.2)
+    assert pair.failed == ["timed out"]
+    assert pair.a.data == b""
 
 
 def test_dialing_where_nobody_listens_is_refused() -> None:
