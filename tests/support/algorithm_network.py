@@ -17,6 +17,7 @@ from isthmus.cooperation.api import (
     AS_CONFIGURED,
     CooperationAlgorithm,
     LinkOptions,
+    LinkTraffic,
     Port,
     ReceivedPacket,
     Route,
@@ -77,6 +78,11 @@ class FakePort:
         self.clients = Clients(
             cast("Host", self), self.session, self.wills.append, filters_per_client=10_000
         )
+
+    address = ""
+
+    def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
+        return None
 
     @property
     def node_id(self) -> str:

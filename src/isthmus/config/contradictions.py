@@ -94,6 +94,8 @@ def node_contradictions(data: Table) -> Mistakes:
     yield from _peer_contradictions(data)
     if "admin_hosts" in listen and "admin" not in listen:
         yield ("listen", "admin_hosts"), "has no effect without listen.admin; set it or remove this"
+    if "advertise" in raw_table(data, "node") and "link" not in listen:
+        yield ("node", "advertise"), "has no effect without listen.link; set it or remove this"
     places = [(("listen", name), value) for name, value in listen.items() if name != "admin_hosts"]
     default = Listen().mqtt
     if "mqtt" not in listen and default is not None:

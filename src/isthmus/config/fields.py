@@ -79,13 +79,12 @@ def _address(value: object) -> Address:
 def _peer_address(address: Address) -> Address:
     if address.port == 0:
         raise ValueError(
-            f'"{address}" has no port to connect to; write the port of the other node\'s '
-            "[listen] link"
+            f'"{address}" has no port to connect to; write the port of the [listen] link there'
         )
     if address.host in ("0.0.0.0", "::"):
         raise ValueError(
-            f'"{address}" is where to listen, not whom to connect to; write the other node\'s '
-            f'host, like "192.0.2.7:{address.port}"'
+            f'"{address}" is where to listen, not where to connect to; write a host, '
+            f'like "192.0.2.7:{address.port}"'
         )
     return address
 

@@ -91,6 +91,7 @@ class NodeIdentity(Section):
 
     id: str = Field(pattern=NODE_ID, examples=["edge-1"])
     state_dir: PathField | None = Field(default=None, examples=["/var/lib/isthmus"])
+    advertise: PeerAddressField | None = Field(default=None, examples=["node-1.example:7883"])
 
 
 class Listen(Section):
@@ -255,6 +256,14 @@ class NodeConfig(Section):
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
+
+    @property
+    def link_address(self) -> str:
+        """Where other nodes can dial this one; empty if nobody can, or it is not known."""
+        address = self.node.advertise or self.listen.link
+        if address is None or address.port == 0 or address.host in ("0.0.0.0", "::"):
+            return ""
+        return str(address)
 
 
 class FabricNode(Section):

@@ -55,6 +55,7 @@ __all__ = [
     "CooperationAlgorithm",
     "Hop",
     "LinkOptions",
+    "LinkTraffic",
     "Port",
     "ReceivedPacket",
     "Route",
@@ -102,6 +103,25 @@ class SessionInfo:
     """MQTT's protocol level, as it is spoken there: 5, or 4 for MQTT 3.1.1 (3 for 3.1)."""
     address: str = ""
     """Of a neighbor: where it is dialed or, if it dialed this node, where it came from."""
+    advertised: str = ""
+    """Of a neighbor: where it says that others can dial it; empty if it does not."""
+    rtt_s: float = 0.0
+    """Of a neighbor: the smoothed time until a ping is answered, what waits before it included; 0
+    while it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTraffic:
+    """What a link has carried since it was made.  Data are messages and their acknowledgments."""
+
+    data_sent: int
+    data_sent_bytes: int
+    data_received: int
+    data_received_bytes: int
+    control_sent: int
+    control_sent_bytes: int
+    control_received: int
+    control_received_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +223,15 @@ class Port(Protocol):
 
     @property
     def node_id(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """Where other nodes can dial this one; empty if it does not listen, or does not know."""
+        ...
+
+    def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
+        """What the link with a neighbor has carried; None if there is none."""
+        ...
 
     @property
     def local_filters(self) -> Collection[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from isthmus.cooperation.api import (
@@ -19,6 +19,7 @@ from isthmus.cooperation.api import (
     MAX_LABEL_BYTES,
     CooperationAlgorithm,
     LinkOptions,
+    LinkTraffic,
     ReceivedPacket,
     SessionInfo,
     SessionKind,
@@ -85,6 +86,8 @@ class ExchangeSettings:
     options: Mapping[str, object] = field(default_factory=dict)
     link: LinkSettings = field(default_factory=LinkSettings)
     filters_per_client: int = 10_000
+    address: str = ""
+    """Where other nodes can dial this one, if that is known."""
 
 
 class Exchange:
@@ -111,6 +114,7 @@ class Exchange:
             self.incarnation,
             settings.algorithm,
             topology=topology,
+            address=settings.address,
             keeps_state=host.keeps_state,
         )
         self.links = Links(host, settings.link, hello, self)
@@ -218,6 +222,14 @@ class Exchange:
         return removed is not None
 
     # ---- the algorithm's port ------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        return self.settings.address
+
+    def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
+        link = self.traffic.by_session.get(session)
+        return None if link is None else link.traffic()
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         defaults = self.settings.link
@@ -421,10 +433,12 @@ class Exchange:
             if self.traffic.in_hand.stopping:
                 return None  # not acknowledged, so the neighbor keeps it
             if found := self.traffic.plain.find(link.info, frame):
+                link.received += 1
                 self.traffic.plain_arrived(found, link.info.name)
             elif frame.startswith(CONTROL_PREFIX, topic_start(frame)):
                 return self._control_arrived(link, lane, frame)
             else:
+                link.received += 1
                 self.traffic.message_arrived(link, lane, frame)
         elif head in _ACKS and len(frame) == 4:
             link.acknowledged(lane, head, packet_id_at(frame), self.host.now())
@@ -436,6 +450,7 @@ class Exchange:
             raise RemoteProtocolError(f"a control packet of {len(frame)} bytes")
         elif link.state.session:
             self.counters["control_received"] += 1
+            link.control_came(frame)
             self.algorithm.mqtt_message_arrived(link.info, ReceivedPacket(frame))
         else:
             # It was sent before the other end knew that this one has blocked the link.
@@ -446,6 +461,7 @@ class Exchange:
         packet = decode(frame, 5, CONTROL_LIMITS)
         assert isinstance(packet, Publish)
         self.counters["control_received"] += 1
+        link.control_came(frame)
         if packet.topic == STREAM_TOPIC:
             self.links.streams.arrived(link, lane, packet.payload)
         elif packet.topic == TOPOLOGY_TOPIC:
@@ -536,6 +552,9 @@ class Exchange:
             "lanes": link.lanes,
             "qos": link.qos,
             "initiator": link.initiator,
+            "address": link.info.advertised or link.info.address,
+            "rtt_ms": round(link.info.rtt_s * 1000, 3),
+            **asdict(link.traffic()),
             "sent": link.sent,
             "dropped": link.dropped,
             "unacknowledged": link.unacked(),

@@ -61,10 +61,18 @@ LINK_HELP = {
     "blocked": "1 when the link stands by because it would close a ring.",
     "unacknowledged": "Messages that the neighbor has not acknowledged yet.",
     "unacknowledged_bytes": "Their bytes, held here.",
+    "rtt_seconds": "Smoothed time until the neighbor answers a ping; 0 while it is not known.",
 }
 LINK_COUNTER_HELP = {
     "sent": "Messages sent to the neighbor.",
     "dropped": "QoS 0 messages dropped: link down, or its queue full.",
+    "data_sent_bytes": "Bytes of messages and acknowledgments sent to the neighbor.",
+    "data_received": "Messages received from the neighbor.",
+    "data_received_bytes": "Bytes of messages and acknowledgments received from the neighbor.",
+    "control_sent": "Control packets sent to the neighbor.",
+    "control_sent_bytes": "Their bytes.",
+    "control_received": "Control packets received from the neighbor.",
+    "control_received_bytes": "Their bytes.",
 }
 FABRIC_HELP = {
     "nodes": "Nodes of the fabric known here, this one included.",
@@ -187,6 +195,8 @@ def _link_value(link: Mapping[str, Any], name: str) -> Any:
         return link.get("status") != "down"
     if name == "active":
         return link.get("status") == "active"
+    if name == "rtt_seconds":
+        return link.get("rtt_ms", 0) / 1000
     return link.get(name, 0)
 
 

@@ -119,6 +119,7 @@ class Node:
             algorithm=cooperation.algorithm,
             options=cooperation.options,
             filters_per_client=self.limits.filters_per_client,
+            address=self.config.link_address,
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,

@@ -81,7 +81,11 @@ class SimNode:
         self._lives += 1
         host = SimHost(self, self._lives)
         settings = ExchangeSettings(
-            self.node_id, fabric.algorithm_name, fabric.options, fabric.link_settings
+            self.node_id,
+            fabric.algorithm_name,
+            fabric.options,
+            fabric.link_settings,
+            address=self.address,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))

@@ -757,3 +757,44 @@ def _shown(default: object) -> str:
     if default == ():
         return "`[]`"
     return f'`"{default}"`'
+
+
+# ---- where other nodes can dial this one -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("advertise", "listen", "known"),
+    [
+        ("", "", ""),
+        ("", '[listen]\nlink = "127.0.0.1:7883"\n', "127.0.0.1:7883"),
+        ("", '[listen]\nlink = "127.0.0.1:0"\n', ""),
+        (
+            'advertise = "edge-1.example:7"\n',
+            '[listen]\nlink = "127.0.0.1:0"\n',
+            "edge-1.example:7",
+        ),
+        ('advertise = "[2001:db8::7]:7"\n', '[listen]\nlink = "[::1]:8"\n', "[2001:db8::7]:7"),
+    ],
+)
+def test_where_others_can_dial_a_node(
+    write: Write, advertise: str, listen: str, known: str
+) -> None:
+    file = write(f'[node]\nid = "a"\n{advertise}[broker]\nurl = "mqtt://h:1"\n{listen}')
+    assert load_node_config(file).link_address == known
+
+
+@pytest.mark.parametrize(
+    ("line", "listen", "words"),
+    [
+        ('advertise = "h:7"', "", "no effect without listen.link"),
+        ('advertise = "h:0"', '[listen]\nlink = "127.0.0.1:1"\n', "no port to connect to"),
+        ('advertise = "0.0.0.0:1"', '[listen]\nlink = "127.0.0.1:1"\n', "where to listen"),
+    ],
+)
+def test_what_nobody_can_dial_is_not_advertised(
+    write: Write, line: str, listen: str, words: str
+) -> None:
+    file = write(f'[node]\nid = "a"\n{line}\n[broker]\nurl = "mqtt://h:1"\n{listen}')
+    found = node_mistakes(file)
+    assert list(found) == ["node.advertise"]
+    assert words in found["node.advertise"].problem

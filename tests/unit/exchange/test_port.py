@@ -434,3 +434,64 @@ def test_no_hook_is_called_from_within_synchronized(
     fabric.settle()
     assert not a.exchange.recovery.active
     assert neighbor_of(b).status is SessionStatus.ESTABLISHED
+
+
+# ---- what it may know ----
+
+
+def test_a_node_knows_its_own_address_and_where_its_neighbors_can_be_dialed(
+    pair: tuple[SimNode, SimNode],
+) -> None:
+    a, b = pair
+    assert (a.exchange.address, b.exchange.address) == (a.address, b.address)
+    assert neighbor_of(a).advertised == neighbor_of(a).address == b.address
+    assert neighbor_of(b).advertised == a.address, "although a dialed"
+
+
+@pytest.mark.parametrize("delay_s", [0.002, 0.15])
+def test_the_round_trip_is_timed_and_smoothed(delay_s: float) -> None:
+    fabric = SimFabric(algorithm=Recording)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, delay_s=delay_s)
+    fabric.run(0.9)
+    assert neighbor_of(a).rtt_s == 0.0
+    fabric.run(30.0)
+    for node in (a, b):
+        assert neighbor_of(node).rtt_s == pytest.approx(2 * delay_s, abs=1e-3)
+    fabric.link(a, b, delay_s=2 * delay_s)
+    fabric.break_connections(a, b)
+    fabric.run(5.0)
+    assert 2 * delay_s < neighbor_of(a).rtt_s < 4 * delay_s, "not at once"
+    fabric.run(60.0)
+    assert neighbor_of(a).rtt_s == pytest.approx(4 * delay_s, rel=0.05)
+
+
+def test_what_a_link_has_carried_is_counted_by_kind(
+    pair: tuple[SimNode, SimNode], fabric: SimFabric
+) -> None:
+    a, b = pair
+    there, back = neighbor_of(a), neighbor_of(b)
+    before = a.exchange.traffic_of(there)
+    assert before is not None
+    assert (before.data_sent, before.data_received) == (0, 0)
+    assert before.control_sent > 0, "of the guard, and of retained messages"
+    publisher = a.client("p")
+    fabric.settle()
+    for number in range(40):
+        publisher.publish("t", bytes(100), qos=number % 3)
+    fabric.settle()
+    sent, received = a.exchange.traffic_of(there), b.exchange.traffic_of(back)
+    assert sent is not None
+    assert received is not None
+    assert (sent.data_sent, received.data_received) == (40, 40)
+    assert sent.control_sent == received.control_received == before.control_sent
+    assert sent.data_sent_bytes - before.data_sent_bytes > 40 * 100
+    assert received.data_received_bytes == sent.data_sent_bytes
+    assert received.control_received_bytes == sent.control_sent_bytes
+    assert a.exchange.traffic_of(publisher_session(a)) is None
+    (link,) = a.exchange.status()["links"]
+    assert link["data_sent_bytes"] == sent.data_sent_bytes
+
+
+def publisher_session(node: SimNode) -> SessionInfo:
+    return SessionInfo(99, SessionKind.LOCAL_CLIENT, "p")

@@ -71,8 +71,12 @@ class Connection:
         "_hello",
         "_key",
         "_max_packet_bytes",
+        "_now",
         "_out",
         "_out_bytes",
+        "_received_bytes",
+        "_timed",
+        "_timed_s",
         "_token_bytes",
         "_wake",
         "attempt",
@@ -97,7 +101,7 @@ class Connection:
         *,
         dialed: bool,
         key: bytes,
-        now_s: float,
+        now: Callable[[], float],
         max_packet_bytes: int,
         token_bytes: Callable[[int], bytes],
         wake: Callable[[], None],
@@ -112,9 +116,12 @@ class Connection:
         self.backlog: list[bytes] | None = None
         """Packets that wait until the neighbor may be heard again."""
         self.lane = hello.lane
-        self.opened_s = self.heard_s = now_s
+        self._now = now
+        self.opened_s = self.heard_s = now()
         self.pings = self.pongs = 0
         """PINGREQs sent, and PINGRESPs that came."""
+        self._timed, self._timed_s = 0, 0.0
+        """Which PINGREQ is timed, if any, and when it was sent."""
         self._hello = hello
         self._key = key
         self._token_bytes = token_bytes
@@ -127,12 +134,23 @@ class Connection:
         self._accept_nonce = b""
         self._early: list[bytes] = []
         self._early_bytes = 0
+        self._received_bytes = 0
+        """Since it was opened, but for the greeting."""
+
+    def join(self, link: Link) -> None:
+        """It is a lane of `link` from now on; what is still to be written is of the greeting."""
+        self.link = link
+        link.received_bytes += self._received_bytes
+        link.sent_bytes -= self._out_bytes
 
     # ---- bytes ---------------------------------------------------------------------------
 
     def frames(self, data: bytes, now_s: float) -> Iterator[bytes]:
         """The whole packets in what came; raises `RemoteProtocolError` for anything else."""
         self.heard_s = now_s
+        self._received_bytes += len(data)
+        if self.link is not None:
+            self.link.received_bytes += len(data)
         data = self._buffer.push(data)
         if not data:
             return
@@ -156,12 +174,22 @@ class Connection:
             self._out_bytes = 0
             if self.state is not GreetingState.CLOSED:
                 self.channel.write(data)
+                if self.link is not None:
+                    self.link.sent_bytes += len(data)
 
     def ping(self) -> int:
         """Ask whether the other end is there; it has answered when `pongs` is the result."""
         self.send(PINGREQ)
         self.pings += 1
+        if self._timed <= self.pongs:
+            self._timed, self._timed_s = self.pings, self._now()
         return self.pings
+
+    def ponged(self) -> None:
+        """A PINGRESP came."""
+        self.pongs += 1
+        if self.link is not None and self.pongs == self._timed:
+            self.link.took(self._now() - self._timed_s)
 
     @property
     def host(self) -> str:
@@ -214,6 +242,7 @@ class Connection:
 
         A connection that was dialed is open then; one that was accepted is to be judged.
         """
+        self._received_bytes -= len(frame)
         self.happens(self._read(decode(frame, 5)))
         return self.state is GreetingState.JUDGED or self.state is GreetingState.OPEN
 

@@ -84,6 +84,7 @@ CAUSES = BEFORE_PROOF | {
 """Why a link can be refused."""
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._:%\[\]-]{1,255}:[0-9]{1,5})?")
 _INCARNATION = re.compile(r"[0-9a-f]{1,32}")
 
 
@@ -120,6 +121,8 @@ class Hello:
     """The longest PUBLISH of a client that this node takes, without the property ``$i``."""
     topology: str = "tree"
     """What the algorithm wants."""
+    address: str = ""
+    """Where other nodes can dial this one; empty if it does not know."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -131,6 +134,7 @@ class Hello:
             ("incarnation", self.incarnation),
             ("algorithm", self.algorithm),
             ("topology", self.topology),
+            ("address", self.address),
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
         )
@@ -244,6 +248,7 @@ def _read_hello(properties: Properties) -> Hello:
         or not int(lane[1]) < int(lane[2]) <= MAX_LANES
         or not _NODE_ID.fullmatch(node_id)
         or not _INCARNATION.fullmatch(incarnation)
+        or not _ADDRESS.fullmatch(given.get("address", ""))
     ):
         raise LinkRefused("bad-hello", "a hello that cannot be read", ReasonCode.PROTOCOL_ERROR)
     return Hello(
@@ -255,6 +260,7 @@ def _read_hello(properties: Properties) -> Hello:
         given.get("state") == "1",
         properties.maximum_packet_size or MAX_PACKET_BYTES,
         given.get("topology", ""),
+        given.get("address", ""),
     )
 
 

@@ -27,7 +27,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 
-from isthmus.cooperation.api import SessionInfo, SessionStatus
+from isthmus.cooperation.api import LinkTraffic, SessionInfo, SessionStatus
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
@@ -66,6 +66,10 @@ class Link:
         "_unmarked_bytes",
         "_waiting",
         "connections",
+        "control_received",
+        "control_received_bytes",
+        "control_sent",
+        "control_sent_bytes",
         "counters",
         "dropped",
         "found_too_large",
@@ -78,8 +82,11 @@ class Link:
         "packet_bytes",
         "qos",
         "queue_bytes",
+        "received",
+        "received_bytes",
         "round_robin",
         "sent",
+        "sent_bytes",
         "state",
         "stream",
     )
@@ -101,8 +108,12 @@ class Link:
         self._waiting: dict[Room, list[Callable[[], None]]] = {}
         self.counters: Counter[str] = Counter()
         """The node's, as soon as the link is up."""
-        self.sent = 0
-        self.dropped = 0
+        self.sent = self.received = self.dropped = 0
+        """Messages."""
+        self.sent_bytes = self.received_bytes = 0
+        """Of everything: messages, their acknowledgments, control, pings."""
+        self.control_sent = self.control_received = 0
+        self.control_sent_bytes = self.control_received_bytes = 0
         self.packet_bytes = 1 << 28
         """The longest PUBLISH of a client that the neighbor takes, as it said in its greeting."""
         self.found_too_large: Callable[[bytes, int], None] = lambda _topic, _size: None
@@ -242,7 +253,33 @@ class Link:
             self.found_too_large(RETAINED_TOPIC, len(packet))
             return True
         connection.send(packet)
+        self.control_went(packet)
         return True
+
+    def control_went(self, packet: bytes) -> None:
+        self.control_sent += 1
+        self.control_sent_bytes += len(packet)
+
+    def control_came(self, packet: bytes) -> None:
+        self.control_received += 1
+        self.control_received_bytes += len(packet)
+
+    def took(self, rtt_s: float) -> None:
+        """A PINGREQ was answered; the smoothed time is that of RFC 6298."""
+        before_s = self.info.rtt_s
+        self.info.rtt_s = rtt_s if not before_s else before_s + (rtt_s - before_s) / 8
+
+    def traffic(self) -> LinkTraffic:
+        return LinkTraffic(
+            self.sent,
+            self.sent_bytes - self.control_sent_bytes,
+            self.received,
+            self.received_bytes - self.control_received_bytes,
+            self.control_sent,
+            self.control_sent_bytes,
+            self.control_received,
+            self.control_received_bytes,
+        )
 
     def answer(self, lane: int, incoming: Incoming, answer: bytes) -> None:
         """Acknowledge what came in the stream `incoming`, if it is the one that runs now."""

@@ -186,7 +186,7 @@ class Links:
             hello,
             dialed=dialed,
             key=self._key,
-            now_s=self.host.now(),
+            now=self.host.now,
             max_packet_bytes=self.settings.max_packet_bytes,
             token_bytes=self.host.token_bytes,
             wake=self.host.wake,
@@ -255,7 +255,7 @@ class Links:
         if frame == PINGREQ:
             connection.send(PINGRESP)
         elif frame == PINGRESP:
-            connection.pongs += 1
+            connection.ponged()
             if link is not None:
                 if self._probes:
                     self._pong_came(link)
@@ -400,8 +400,9 @@ class Links:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self.streams.new())
             link.takes(hello.max_packet_bytes)
+            link.info.advertised = hello.address
         link.connections[connection.lane] = connection
-        connection.link = link
+        connection.join(link)
         if peer is not None and connection.lane == 0:
             self.dialing.other_lanes(peer)
         if link.complete():
@@ -441,6 +442,7 @@ class Links:
         stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
         for connection in filter(None, link.connections):
             connection.send(stream)
+            link.control_went(stream)
         self.happens(link, LinkEvent.COMPLETE)
         for connection in filter(None, link.connections):
             if early := connection.take_early():

@@ -63,9 +63,10 @@ MAX_DOUBTED = 256
 
 _COUNT = re.compile(rb"[0-9a-f]{%d}" % COUNT_BYTES)
 
-Hold = Callable[[], Callable[[], None]]
 OVERFULL: Final = 2.0
 """Of `queue_bytes`: beyond it clients' messages wait before they are sent, and not only after."""
+
+Hold = Callable[[], Callable[[], None]]
 """Stops reading from a client; what it returns lets it go on."""
 
 
