@@ -26,7 +26,7 @@ __all__ = ["NodeCollector", "exposition"]
 GAUGE_HELP = {
     "broker_reachable": "1 when the broker answered the last time it was tried.",
     "broker_own_session_refused": "1 when the broker refuses the node's own sessions.",
-    "broker_own_sessions": "Sessions of the node's own that stand, one for each neighbor.",
+    "broker_own_sessions": "Sessions of the node's own that stand, for neighbors: 16 at most.",
     "sessions_open": "Client connections open now.",
     "sessions_established": "Client connections paired with a broker session now.",
     "sessions_limit": "Client connections allowed at once.",

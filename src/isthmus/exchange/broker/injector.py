@@ -267,7 +267,7 @@ class Injector:
             if self.closed:
                 return
             self._host.log("info", "own broker session lost", neighbor=self.key, cause=cause)
-            self._own.session_lost(self.key)
+            self._own.session_lost(self)
             if self.now() - self._opened_s >= STOOD_S:
                 self._pause_s = FIRST_PAUSE_S
             if session.prompt and session.farewell not in INNOCENT_FAREWELLS:

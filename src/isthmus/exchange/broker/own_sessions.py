@@ -1,9 +1,12 @@
-"""The node's own sessions with its broker: one for each neighbor, and one that asks.
+"""The node's own sessions with its broker: those by which it publishes, and one that asks.
 
 They publish what comes over links (`Injector`) and ask what is retained (`RetainedReader`), and
 share what they find out about the broker: the level that it speaks, whether it lets the node in,
-what it closes on.  A neighbor's session is opened when its link comes up, and closed when the
-neighbor is one no more and all that it sent is acknowledged.
+what it closes on.  A neighbor has a session of its own, opened when its link comes up, as long as
+there are not more than `MAX_SESSIONS`; then it shares the one that the fewest use.  A session is
+closed when those who use it are neighbors no more and all that they sent is acknowledged.
+
+What is called a *key* is a neighbor's name; a session has that of the first who used it.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from isthmus.mqtt.packets import Connect
 if TYPE_CHECKING:
     from isthmus.exchange.exchange import Exchange
 
-__all__ = ["Login", "OwnSessions", "SetAside", "own_client_id"]
+__all__ = ["MAX_SESSIONS", "Login", "OwnSessions", "SetAside", "own_client_id"]
 
 RETIRE_S: Final = 0.5
+MAX_SESSIONS: Final = 16
+"""Sessions that publish: some brokers have few to give, and none costs nothing."""
 
 Login = Callable[[], tuple[str | None, bytes | None]]
 SetAside = Callable[[Message, str, str], None]
@@ -64,6 +69,11 @@ class OwnSessions:
         """Why the broker refuses them."""
         self.aversions = Aversions()
         self.injectors: dict[str, Injector] = {}
+        """By their own keys."""
+        self._places: dict[str, Injector] = {}
+        """By the neighbors' keys."""
+        self._used: dict[Injector, set[str]] = {}
+        """Of whom each has published something, those that are gone included."""
         self._joined: set[str] = set()
         self._reader = RetainedReader(self)
         self.ask_retained = self._reader.ask
@@ -74,18 +84,30 @@ class OwnSessions:
         return self._injector(key).inject(message, done)
 
     def give_up_injected(self, key: str, size: int) -> int:
-        injector = self.injectors.get(key)
+        injector = self._places.get(key)
         return 0 if injector is None else injector.give_up(size)
 
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self._injector(key).inject_plain(topic, payload)
 
     def _injector(self, key: str) -> Injector:
-        injector = self.injectors.get(key)
+        injector = self._places.get(key)
         if injector is None:
-            injector = self.injectors[key] = Injector(self, key)
+            injector = self._places[key] = self._place(key)
+            self._used.setdefault(injector, set()).add(key)
             if key not in self._joined:
                 self.host.call_later(RETIRE_S, partial(self._retire, key))
+        return injector
+
+    def _place(self, key: str) -> Injector:
+        """A session of its own, or if there are enough the one that the fewest use."""
+        if len(self.injectors) >= MAX_SESSIONS:
+            users = Counter(self._places.values())
+            return min(self.injectors.values(), key=lambda each: users[each])
+        # Who left while others went on with its session has left its name to them.
+        names = (key, *(f"{key}-{number}" for number in range(2, MAX_SESSIONS + 2)))
+        name = next(name for name in names if name not in self.injectors)
+        injector = self.injectors[name] = Injector(self, name)
         return injector
 
     def neighbor_joined(self, key: str) -> None:
@@ -98,14 +120,17 @@ class OwnSessions:
 
     def _retire(self, key: str) -> None:
         """Close the session of a neighbor that is gone, once all that it sent is acknowledged."""
-        injector = self.injectors.get(key)
+        injector = self._places.get(key)
         if injector is None or key in self._joined:
             return
         if len(injector):
             self.host.call_later(RETIRE_S, partial(self._retire, key))
             return
+        del self._places[key]
+        if injector in self._places.values():
+            return  # others share it
         injector.close()
-        del self.injectors[key]
+        del self.injectors[injector.key], self._used[injector]
         if not self.injectors:
             self.refused("")
 
@@ -124,9 +149,10 @@ class OwnSessions:
     def counters(self) -> Counter[str]:
         return self._exchange().counters
 
-    def session_lost(self, key: str) -> None:
+    def session_lost(self, injector: Injector) -> None:
         """What the broker has been given by it may be lost."""
-        self._exchange().retention.broker.session_lost(key)
+        for key in self._used.get(injector, ()):
+            self._exchange().retention.broker.session_lost(key)
 
     # ---- the broker ----------------------------------------------------------------------
 
@@ -184,7 +210,7 @@ class OwnSessions:
 
     @property
     def standing(self) -> int:
-        """How many neighbors' sessions stand."""
+        """How many of those that publish stand."""
         return sum(injector.connected for injector in self.injectors.values())
 
     @property

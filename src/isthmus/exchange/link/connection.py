@@ -104,7 +104,7 @@ class Connection:
         now: Callable[[], float],
         max_packet_bytes: int,
         token_bytes: Callable[[int], bytes],
-        wake: Callable[[], None],
+        wake: Callable[[Connection], None],
     ) -> None:
         self.channel = channel
         self.dialed = dialed
@@ -163,7 +163,7 @@ class Connection:
     def send(self, data: bytes) -> None:
         """Write `data` at the end of this turn."""
         if not self._out:
-            self._wake()
+            self._wake(self)
         self._out.append(data)
         self._out_bytes += len(data)
 

@@ -131,6 +131,8 @@ class Links:
         self.removed = self.admission.removed
         self.refusals: Counter[str] = Counter()
         self._connections: dict[Connection, None] = {}
+        self._unwritten: list[Connection] = []
+        """Those that have something to write."""
         self._holds: dict[str, Cancellable] = {}
         self._ticker: Cancellable | None = None
         self.streams = Streams(hello.incarnation)
@@ -189,10 +191,14 @@ class Links:
             now=self.host.now,
             max_packet_bytes=self.settings.max_packet_bytes,
             token_bytes=self.host.token_bytes,
-            wake=self.host.wake,
+            wake=self._wake,
         )
         self._connections[connection] = None
         return connection
+
+    def _wake(self, connection: Connection) -> None:
+        self._unwritten.append(connection)
+        self.host.wake()
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes came on `connection`; whatever is wrong with them ends only this link."""
@@ -581,7 +587,9 @@ class Links:
     # ---- every turn, every tick ----------------------------------------------------------
 
     def flush(self) -> None:
-        for connection in self._connections:
+        """Write what was sent in this turn: on few of very many connections, perhaps."""
+        unwritten, self._unwritten = self._unwritten, []
+        for connection in unwritten:
             connection.flush()
 
     def _tick(self) -> None:

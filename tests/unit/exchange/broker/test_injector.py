@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.exchange.broker import injector as module
 from isthmus.exchange.broker.injection import TRIES
-from isthmus.exchange.broker.own_sessions import OwnSessions
+from isthmus.exchange.broker.own_sessions import MAX_SESSIONS, OwnSessions
 from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
@@ -303,3 +303,67 @@ def test_an_attempt_that_ends_twice_is_one_attempt() -> None:
     wire.feed(b"")
     rig.host.run(module.LONGEST_PAUSE_S)
     assert len(rig.host.opening) == 1
+
+
+# ---- very many neighbors -----------------------------------------------------------------
+
+
+def inject_for(rig: Rig, neighbor: str, payload: bytes, qos: int = 1) -> None:
+    message = Message(b"t", payload, qos=qos, origin=neighbor)
+    assert rig.own.inject(message, neighbor, lambda: rig.done.append(payload))
+
+
+def test_very_many_neighbors_share_a_few_sessions() -> None:
+    rig = Rig()
+    names = [f"n{number}" for number in range(10 * MAX_SESSIONS)]
+    for name in names:
+        rig.own.neighbor_joined(name)
+    rig.broker.run(2.0)
+    assert rig.own.standing == len(rig.broker.connects) == MAX_SESSIONS
+    expected = [b"%s %d" % (name.encode(), n) for n in range(3) for name in names]
+    for payload in expected:
+        inject_for(rig, payload.split()[0].decode(), payload)
+    rig.broker.run(3.0)
+    assert sorted(rig.broker.published) == sorted(expected) == sorted(rig.done)
+    for name in names:
+        mine = [each for each in rig.broker.published if each.split()[0] == name.encode()]
+        assert mine == sorted(mine), "in order"
+    for name in names[:-1]:
+        rig.own.neighbor_left(name)
+    rig.broker.run(2.0)
+    assert rig.own.standing == 1
+    rig.own.neighbor_left(names[-1])
+    rig.broker.run(2.0)
+    assert (rig.own.standing, rig.own.injectors, rig.own._used) == (0, {}, {})
+
+
+def test_who_comes_back_is_not_taken_for_who_has_its_session() -> None:
+    rig = Rig()
+    names = [f"n{number}" for number in range(MAX_SESSIONS + 1)]
+    for name in names:
+        rig.own.neighbor_joined(name)
+    shared = rig.own._places[names[-1]]
+    rig.own.neighbor_left(shared.key)
+    rig.own.neighbor_left(next(name for name in names if name != shared.key))
+    rig.broker.run(2.0)
+    assert rig.own.standing == MAX_SESSIONS - 1
+    rig.own.neighbor_joined(shared.key)
+    rig.broker.run(1.0)
+    assert rig.own._places[shared.key] is not shared
+    ids = [connect.client_id for connect in rig.broker.connects]
+    assert len(set(ids)) == len(ids), "one would take the other over"
+
+
+def test_all_who_used_a_session_are_told_that_it_is_lost() -> None:
+    rig = Rig()
+    names = [f"n{number}" for number in range(MAX_SESSIONS + 2)]
+    for name in names:
+        rig.own.neighbor_joined(name)
+    rig.broker.run(1.0)
+    first = rig.own._places[names[0]]
+    assert first is rig.own._places[names[MAX_SESSIONS]]
+    rig.own.neighbor_left(names[0])
+    rig.broker.run(1.0)
+    rig.broker.wires[0].feed(b"")
+    rig.broker.run(1.0)
+    assert sorted(rig.lost) == sorted((names[0], names[MAX_SESSIONS]))

@@ -70,7 +70,7 @@ def connection(hello: Hello, *, dialed: bool, secret: bytes = b"") -> Connection
         now=lambda: 0.0,
         max_packet_bytes=1 << 20,
         token_bytes=lambda size: bytes([next(numbers) + dialed * 100]) * size,
-        wake=lambda: None,
+        wake=lambda _: None,
     )
 
 
