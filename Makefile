@@ -88,7 +88,7 @@ bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
-	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
+	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm pf sf isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
 	$(BIN)/python -m isthmus.sim.figures
 
 kill: test-deps  ## nodes and brokers of a running fabric are killed; the table of the guarantees

@@ -32,7 +32,7 @@ from isthmus.exchange.traffic.traffic import DOUBT_S
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
 from isthmus.sim.host import SimHost
-from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, WireSettings
+from isthmus.sim.network import CONNECT_TIMEOUT_S, HopRecord, Network, WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.trace import Trace
 
@@ -63,11 +63,16 @@ class SimFabric:
         wire: WireSettings | None = None,
         trace: bool = False,
         settle_s: float | None = None,
+        on_hop: Callable[[HopRecord], None] | None = None,
     ) -> None:
-        """`settle_s`: how long `settle` waits, for algorithms that never stop talking."""
+        """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
+
+        `on_hop` is told of every message that is sent on a link.
+        """
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
         self.network = Network(self.engine, self.trace, wire or WireSettings())
+        self.network.on_hop = on_hop
         self.streams = self.engine.random_for("streams")
         """Where what clients, nodes and brokers say to each other is cut."""
         self.factory: AlgorithmFactory = (

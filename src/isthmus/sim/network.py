@@ -21,17 +21,25 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.connection import Connection
+from isthmus.exchange.traffic.message import from_link
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import topic_start
 from isthmus.sim.engine import Engine
 from isthmus.sim.trace import Trace
 
-__all__ = ["CONNECT_TIMEOUT_S", "Endpoint", "Network", "SimChannel", "WireSettings"]
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "Endpoint",
+    "HopRecord",
+    "Network",
+    "SimChannel",
+    "WireSettings",
+]
 
 CONNECT_TIMEOUT_S = 2.0
 SOCKET_BUFFER_BYTES = 64 << 10
@@ -53,6 +61,25 @@ class WireSettings:
     """0 for unlimited."""
     lane_delay_s: float = 0.0
     """How much longer each lane of a link takes than the one before."""
+
+
+class HopRecord(NamedTuple):
+    """A message on one link."""
+
+    at_s: float
+    """When it was sent."""
+    source: str
+    target: str
+    topic: str
+    qos: int
+    """The publisher's."""
+    origin: str
+    number: str
+    label: bytes
+    hops: int
+    """Links crossed, this one included."""
+    size: int
+    """Bytes of its packet."""
 
 
 class Endpoint(Protocol):
@@ -235,6 +262,8 @@ class Network:
         self.off: set[str] = set()
         """Machines that are gone without a word."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
+        self.on_hop: Callable[[HopRecord], None] | None = None
+        """Is told of every message that is sent on a link."""
         self._wires: dict[frozenset[str], WireSettings] = {}
         self._cut: set[tuple[str, str]] = set()
         """Who cannot send to whom."""
@@ -350,11 +379,28 @@ class Network:
             if kind == "PUBLISH" and data.startswith(_CONTROL, topic_start(data, start)):
                 kind = "CONTROL"
             counts[kind] += 1
+            if kind == "PUBLISH" and self.on_hop is not None:
+                self.on_hop(self._hop(source, target, data[start:stop]))
             if data[start] not in _PINGS:
                 self.engine.activity()
                 if self.trace.on:
                     frame = data[start:stop]
                     self.trace.note(f"{source}->{target}", kind, bytes=_readable(frame))
+
+    def _hop(self, source: str, target: str, frame: bytes) -> HopRecord:
+        message, _ = from_link(frame, self.engine.now_s)
+        return HopRecord(
+            self.engine.now_s,
+            source,
+            target,
+            message.topic.decode(),
+            message.qos,
+            message.origin,
+            message.number,
+            message.label,
+            message.hops,
+            len(frame),
+        )
 
 
 def _readable(frame: bytes) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from isthmus.cooperation.registry import load
 from isthmus.sim.generating import generate
 from isthmus.sim.run import ScheduleFailed, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
 from isthmus.sim.shrink import shrink
+from isthmus.sim.soak import called
 
 __all__ = ["main"]
 
@@ -24,13 +24,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--shrink", action="store_true")
     given = parser.parse_args(arguments)
-    mesh = load(given.algorithm).topology == "any"
-    schedule = generate(given.seed, given.profile, mesh=mesh)
+    algorithm = called(given.algorithm)
+    schedule = generate(given.seed, given.profile, mesh=algorithm.topology == "any")
     if given.shrink:
-        schedule = shrink(schedule, given.algorithm)
+        schedule = shrink(schedule, algorithm)
     print(schedule)
     try:
-        outcome = run_schedule(schedule, given.algorithm, trace=True)
+        outcome = run_schedule(schedule, algorithm, trace=True)
     except ScheduleFailed as failure:
         print(failure.trace)
         print(f"FAILED: {failure.problem}")

@@ -1,7 +1,8 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
-Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
-came to as a small JSON file, from which the figures in the documentation are made.
+An algorithm is named as in a configuration, or as ``module:Class``.  Without ``--profile`` the
+profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to as a small JSON
+file, from which the figures in the documentation are made.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.cooperation.registry import load
 from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate
@@ -25,7 +28,7 @@ from isthmus.sim.provenance import provenance
 from isthmus.sim.run import ScheduleFailed, ScheduleOutcome, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
 
-__all__ = ["SOAKED", "Soaked", "main", "profile_of", "soak"]
+__all__ = ["SOAKED", "Soaked", "called", "main", "profile_of", "soak"]
 
 SOAKED = EVERY_PROFILE
 """The profiles that take turns."""
@@ -72,6 +75,15 @@ class Soaked:
         }
 
 
+def called(name: str) -> type[CooperationAlgorithm]:
+    """The algorithm of that name, or ``module:Class``, which need not be installed."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return load(name)
+    found: type[CooperationAlgorithm] = getattr(import_module(module), attribute)
+    return found
+
+
 def profile_of(seed: int) -> str:
     """Whose turn it is."""
     return SOAKED[seed % len(SOAKED)]
@@ -89,7 +101,7 @@ def soak(
     Those of an algorithm of the topology ``any`` are of full meshes.
     """
     soaked = Soaked()
-    factory = load(algorithm) if isinstance(algorithm, str) else algorithm
+    factory = called(algorithm) if isinstance(algorithm, str) else algorithm
     mesh = getattr(factory, "topology", "tree") == "any"
     for seed in seeds:
         chosen = profile or profile_of(seed)
@@ -151,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         def progress(soaked: Soaked, algorithm: str = algorithm) -> None:
             print(f"{algorithm}: {soaked}", file=sys.stderr, flush=True)
 
-        results[algorithm] = soaked = soak_on_every_core(
+        results[called(algorithm).name] = soaked = soak_on_every_core(
             algorithm,
             seeds,
             profile=given.profile,

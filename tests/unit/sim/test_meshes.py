@@ -27,6 +27,7 @@ from isthmus.sim.check import check_algorithm
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.invariants import Violation, check_at_rest, check_topology
+from isthmus.sim.network import HopRecord
 from isthmus.sim.node import SimNode
 from support.examples import EXAMPLES, unpack
 
@@ -283,6 +284,34 @@ def test_labels_survive_a_connection_that_breaks() -> None:
     fabric.settle()
     for each in subscribers:
         assert sorted(each.payloads()) == sorted(b"%d" % number for number in range(50))
+
+
+# ---- hops --------------------------------------------------------------------------------
+
+
+def test_every_hop_is_told_with_all_that_a_message_has_on_a_link(stars: AlgorithmFactory) -> None:
+    hops: list[HopRecord] = []
+    fabric = SimFabric(seed=1, algorithm=stars, on_hop=hops.append)
+    nodes = [fabric.node(name) for name in "abc"]
+    for a, b in combinations(nodes, 2):
+        fabric.link(a, b)
+    fabric.settle()
+    publisher = nodes[0].client("p")
+    fabric.settle()
+    topic = next(
+        t for t in map(str, range(99)) if nodes[0].exchange.client_routes[t.encode()].labels
+    )
+    publisher.publish(topic, b"x", qos=1)
+    fabric.settle()
+    (center,) = nodes[0].exchange.client_routes[topic.encode()].neighbors
+    (last,) = {"b", "c"} - {center.name}
+    number = number_of(nodes[0].exchange.incarnation, 1)
+    assert [each[1:9] for each in hops] == [
+        ("a", center.name, topic, 1, "a", number, b"c", 1),
+        (center.name, last, topic, 1, "a", number, b"", 2),
+    ]
+    assert 0 < hops[0].at_s < hops[1].at_s
+    assert all(each.size > 20 for each in hops)
 
 
 # ---- what does not fit -------------------------------------------------------------------
