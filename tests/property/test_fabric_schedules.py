@@ -6,10 +6,13 @@ import pytest
 
 from isthmus.sim.schedule import ATTACKS, PROFILES
 from isthmus.sim.soak import soak
+from support.examples import EXAMPLES
 
 ALGORITHMS = ("pf", "sf")
-QUICK = 60
+STARS = "isthmus_stars:StarPerTopic"
+QUICK = 50
 QUICK_ATTACKS = 12
+QUICK_MESHES = 15
 LONG = 2_000
 
 
@@ -27,6 +30,27 @@ def test_attacks(algorithm: str, profile: str) -> None:
     soaked = soak(algorithm, range(QUICK_ATTACKS), profile=profile, max_failures=1)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_ATTACKS
+
+
+@pytest.fixture
+def stars(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A star for every topic, over full meshes."""
+    monkeypatch.syspath_prepend(EXAMPLES / "isthmus-stars" / "src")
+    return STARS
+
+
+@pytest.mark.parametrize("profile", PROFILES + ATTACKS)
+def test_meshes(stars: str, profile: str) -> None:
+    soaked = soak(stars, range(QUICK_MESHES), profile=profile, max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_MESHES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_thousands_of_meshes(stars: str) -> None:
+    soaked = soak(stars, range(10_000, 10_000 + LONG), max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
 
 
 @pytest.mark.slow
