@@ -361,3 +361,25 @@ def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
     assert "y" in traffic.seen._left, "what it brought is forgotten in time"
     assert len(b.exchange.links.room) == 0
     assert len(b.exchange.links._connections) == 2
+
+
+def test_a_neighbor_that_does_not_read_is_cut_off() -> None:
+    """What is asked is answered, whether the answers are read or not: they must not pile up."""
+    settings = LinkSettings(queue_bytes=100_000, packet_bytes=100_000)
+    fabric = SimFabric(seed=1, algorithm="pf", link=settings, trace=True)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.link(a, b)
+    fabric.link(a, c)
+    fabric.settle()
+    link = a.exchange.links.links["b"]
+    fabric.link(a, b, bytes_per_s=1_000.0)
+    fabric.break_connections(a, b)
+    fabric.run(3.0)
+    assert link.state.carries
+    for _ in range(2):
+        link.send_control(
+            encode(Publish("$isthmus/answer", bytes(settings.max_unread_bytes // 2)), 5)
+        )
+    fabric.run(1.5)
+    assert "it does not read" in fabric.trace.text()
+    assert a.exchange.links.links["c"].state.carries

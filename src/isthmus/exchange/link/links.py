@@ -83,6 +83,14 @@ class LinkSettings:
         """What is read from a link: messages with what links add to them, and control packets."""
         return max(self.packet_bytes, MAX_CONTROL_BYTES) + LINK_OVERHEAD_BYTES
 
+    @property
+    def max_unread_bytes(self) -> int:
+        """What may wait to be written on one lane.
+
+        Messages stop at `queue_bytes`; answers to a neighbor that asks and does not read do not.
+        """
+        return 2 * self.queue_bytes + self.max_packet_bytes
+
 
 class LinkOwner(SessionOwner, Protocol):
     """Who is told; the exchange."""
@@ -593,7 +601,7 @@ class Links:
             connection.flush()
 
     def _tick(self) -> None:
-        """Ping every lane; cut those that have been silent for too long."""
+        """Ping every lane; cut those that are silent, or do not read, for too long."""
         now_s = self.host.now()
         for connection in list(self._connections):
             silent_s = now_s - connection.heard_s
@@ -601,6 +609,9 @@ class Links:
                 if silent_s > self.settings.dead_after_s:
                     connection.channel.abort()
                     self._cut(connection, f"silent for {silent_s:.1f} s")
+                elif (waiting := connection.waiting_bytes()) > self.settings.max_unread_bytes:
+                    connection.channel.abort()
+                    self._cut(connection, f"it does not read: {waiting} bytes wait for it")
                 else:
                     connection.ping()
             elif connection.state is GreetingState.CONNACK and now_s - connection.opened_s > (
