@@ -16,6 +16,7 @@ from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.link.links import AT_ONCE, LinkSettings
 from isthmus.exchange.topology.guard import MAX_NODES, TopologyGuard
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
+from isthmus.exchange.traffic.seen import SeenMessages
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
@@ -358,6 +359,7 @@ def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
     assert {session.name for session in traffic.by_session} == {"a", "c"}
     assert not traffic.detours._ways_round
     assert not traffic.in_hand._at_broker
+    assert isinstance(traffic.seen, SeenMessages)
     assert "y" in traffic.seen._left, "what it brought is forgotten in time"
     assert len(b.exchange.links.room) == 0
     assert len(b.exchange.links._connections) == 2
@@ -376,7 +378,7 @@ def test_a_neighbor_that_does_not_read_is_cut_off() -> None:
     fabric.break_connections(a, b)
     fabric.run(3.0)
     assert link.state.carries
-    for _ in range(2):
+    for _ in range(3):
         link.send_control(
             encode(Publish("$isthmus/answer", bytes(settings.max_unread_bytes // 2)), 5)
         )
