@@ -10,7 +10,7 @@ export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
-	bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile fuzz fuzz-node kill soak \
 	lock clean
 
 help:  ## this list
@@ -77,6 +77,9 @@ bench-closed-loop: test-deps  ## publishers that wait for PUBACKs: does resting 
 
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
+
+bench-against: test-deps  ## nodes of this tree against those of a commit: BEFORE=<commit>
+	$(BIN)/python benchmarks/bench_against.py $(BEFORE) $(ARGS)
 
 bench-load: .venv/.dev  ## how many messages the load tool receives and records
 	$(BIN)/python benchmarks/bench_load.py $(ARGS)

@@ -69,8 +69,11 @@ def bridge_lines(far_port: int) -> list[str]:
 
 
 @contextmanager
-def running_site(path: str) -> Iterator[Site]:
-    """Both brokers, joined as `path` says; whether they are is for a first message to show."""
+def running_site(path: str, environment: Mapping[str, str] | None = None) -> Iterator[Site]:
+    """Both brokers, joined as `path` says; whether they are is for a first message to show.
+
+    `environment` is what the nodes have besides this process's own.
+    """
     if path not in PATHS:
         raise ValueError(f"path {path!r}; known: {', '.join(PATHS)}")
     with ExitStack() as stack:
@@ -81,8 +84,17 @@ def running_site(path: str) -> Iterator[Site]:
             return
         near = stack.enter_context(running_broker())
         near_link, near_admin = free_port(), free_port()
-        near_node = _node(stack, path, "near", near, near_link, near_admin, 0)
-        far_node = _node(stack, path, "far", far, free_port(), free_port(), near_link)
+
+        def node(name: str, broker: Process, link: int, admin: int, peer: int) -> Process:
+            mqtt = free_port()
+            more = f'[cooperation]\nalgorithm = "{path}"'
+            config = node_file(
+                name, broker.port, more, peer=peer, mqtt=mqtt, link=link, admin=admin
+            )
+            return stack.enter_context(configured_node(config, mqtt, environment))
+
+        near_node = node("near", near, near_link, near_admin, 0)
+        far_node = node("far", far, free_port(), free_port(), near_link)
         pids = {
             "near broker": near.pid,
             "near node": near_node.pid,
@@ -90,15 +102,6 @@ def running_site(path: str) -> Iterator[Site]:
             "far broker": far.pid,
         }
         yield Site(near_node.port, far_node.port, pids, near_admin)
-
-
-def _node(  # noqa: PLR0917 - the addresses of one node, in their order
-    stack: ExitStack, path: str, name: str, broker: Process, link: int, admin: int, peer: int
-) -> Process:
-    mqtt = free_port()
-    algorithm = f'[cooperation]\nalgorithm = "{path}"'
-    config = node_file(name, broker.port, algorithm, peer=peer, mqtt=mqtt, link=link, admin=admin)
-    return stack.enter_context(configured_node(config, mqtt))
 
 
 def fabric_status(admin_port: int) -> dict[str, Any]:

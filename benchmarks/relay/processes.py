@@ -130,10 +130,13 @@ def node_file(
 
 
 @contextmanager
-def running_node(broker_port: int, more: str = "") -> Iterator[Process]:
+def running_node(
+    broker_port: int, more: str = "", environment: Mapping[str, str] | None = None
+) -> Iterator[Process]:
     """``isthmus node`` in front of the broker, configured as the defaults are, but for `more`."""
     port = free_port()
-    with configured_node(node_file("bench", broker_port, more, mqtt=port), port) as node:
+    config = node_file("bench", broker_port, more, mqtt=port)
+    with configured_node(config, port, environment) as node:
         yield node
 
 
