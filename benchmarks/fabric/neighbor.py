@@ -196,6 +196,9 @@ class Neighbor:
 
         self.call_later(0.0, connect)
 
+    def announce(self, datagram: bytes) -> None:
+        """To nobody."""
+
     def neighbor_joined(self, key: str) -> None:
         """There is no broker here."""
 

@@ -81,6 +81,9 @@ class FakePort:
 
     address = ""
 
+    def announce(self, data: bytes) -> bool:
+        return False
+
     def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
         return None
 

@@ -94,6 +94,7 @@ def node_contradictions(data: Table) -> Mistakes:
     yield from _peer_contradictions(data)
     if "admin_hosts" in listen and "admin" not in listen:
         yield ("listen", "admin_hosts"), "has no effect without listen.admin; set it or remove this"
+    yield from _discovery_contradictions(data)
     if "advertise" in raw_table(data, "node") and "link" not in listen:
         yield ("node", "advertise"), "has no effect without listen.link; set it or remove this"
     places = [(("listen", name), value) for name, value in listen.items() if name != "admin_hosts"]
@@ -102,6 +103,20 @@ def node_contradictions(data: Table) -> Mistakes:
         places.insert(0, (("listen", "mqtt"), default))
     yield from _same_address([*places])
     yield from _pending_too_small(data)
+
+
+def _discovery_contradictions(data: Table) -> Mistakes:
+    discovery, link = raw_table(data, "discovery"), raw_table(data, "link")
+    for key in ("interface", "ttl"):
+        if key in discovery and "group" not in discovery:
+            yield ("discovery", key), "has no effect without discovery.group; set it or remove this"
+    told = [key for key in ("group", "seeds", "listen") if discovery.get(key)]
+    if told and not {"secret", "secret_file"} & link.keys():
+        yield (
+            ("discovery", told[0]),
+            "needs link.secret or link.secret_file: without one, anybody could announce a node and "
+            "have this one dial it",
+        )
 
 
 def _broker_contradictions(data: Table) -> Mistakes:

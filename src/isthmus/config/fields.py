@@ -10,6 +10,7 @@ Secrets are the exception: they print as ``(hidden)`` wherever a model is shown,
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -35,6 +36,7 @@ __all__ = [
     "BrokerKind",
     "BrokerUrlField",
     "FileField",
+    "GroupField",
     "HostName",
     "PasswordField",
     "PathField",
@@ -86,6 +88,21 @@ def _peer_address(address: Address) -> Address:
             f'"{address}" is where to listen, not where to connect to; write a host, '
             f'like "192.0.2.7:{address.port}"'
         )
+    return address
+
+
+def _group(address: Address) -> Address:
+    try:
+        group = ipaddress.ip_address(address.host)
+    except ValueError:
+        group = None
+    if group is None or not group.is_multicast:
+        raise ValueError(
+            f'"{address}" is no multicast group; write one like "239.255.77.84:7884" or '
+            '"[ff05::7784]:7884"'
+        )
+    if address.port == 0:
+        raise ValueError(f'"{address}" has no port; all nodes of the group need the same')
     return address
 
 
@@ -192,6 +209,7 @@ _hidden = PlainSerializer(lambda _: HIDDEN, return_type=str, when_used="json-unl
 
 AddressField = Annotated[Address, PlainValidator(_address), _as_text]
 HostName = Annotated[str, PlainValidator(_host_name)]
+GroupField = Annotated[AddressField, AfterValidator(_group)]
 PeerAddressField = Annotated[AddressField, AfterValidator(_peer_address)]
 BrokerUrlField = Annotated[BrokerUrl, PlainValidator(_broker_url), _as_text]
 PathField = Annotated[Path, PlainValidator(_path), _as_text]

@@ -34,6 +34,7 @@ from isthmus.config.fields import (
     BrokerKind,
     BrokerUrlField,
     FileField,
+    GroupField,
     HostName,
     PasswordField,
     PathField,
@@ -237,6 +238,25 @@ class Limits(Section):
     rest_s: Seconds = Field(default=0.002, ge=0, le=0.1, examples=[0.002])
 
 
+class DiscoveryTable(Section):
+    """``[discovery]``: how nodes that do not know each other find each other."""
+
+    group: GroupField | None = Field(default=None, examples=["239.255.77.84:7884"])
+    interface: str | None = Field(default=None, min_length=1, examples=["192.0.2.7"])
+    ttl: int = Field(default=1, ge=0, le=255, examples=[1])
+    listen: AddressField | None = Field(default=None, examples=["0.0.0.0:7885"])
+    seeds: Annotated[tuple[PeerAddressField, ...], Field(strict=False)] = Field(
+        default=(), examples=[["edge-1.example:7885"]]
+    )
+    every_s: Seconds = Field(default=2.0, ge=0.1, le=600, examples=[2.0])
+    link: bool = Field(default=True, examples=[True])
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anybody to tell, or to hear from."""
+        return self.group is not None or self.listen is not None or bool(self.seeds)
+
+
 class Log(Section):
     """``[log]``: what is written to standard error, and how."""
 
@@ -253,6 +273,7 @@ class NodeConfig(Section):
     broker: BrokerTable
     link: LinkTable = Field(default_factory=LinkTable)
     peer: Annotated[tuple[PeerTable, ...], Field(strict=False)] = ()
+    discovery: DiscoveryTable = Field(default_factory=DiscoveryTable)
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)

@@ -40,7 +40,7 @@ import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.decoding import decode
@@ -49,8 +49,10 @@ from isthmus.mqtt.primitives import PacketType
 
 __all__ = [
     "AS_CONFIGURED",
+    "MAX_ANNOUNCEMENT_BYTES",
     "MAX_LABEL_BYTES",
     "MAX_LEVELS",
+    "AnnouncedNode",
     "AtRest",
     "CooperationAlgorithm",
     "Hop",
@@ -67,6 +69,8 @@ __all__ = [
 
 Topology = Literal["tree", "any"]
 
+MAX_ANNOUNCEMENT_BYTES: Final = 700
+"""The longest that an algorithm can announce at once."""
 MAX_LABEL_BYTES: Final = 64
 """The longest label that a message can have on a link."""
 
@@ -133,6 +137,14 @@ class LinkOptions:
 
 
 AS_CONFIGURED: Final = LinkOptions()
+
+
+class AnnouncedNode(NamedTuple):
+    """A node that has announced itself; anybody who knows the fabric's secret may have."""
+
+    node_id: str
+    address: str
+    """Where it can be dialed; empty if it does not know."""
 
 
 class ReceivedPacket:
@@ -236,6 +248,14 @@ class Port(Protocol):
     @property
     def local_filters(self) -> Collection[str]:
         """What local clients want: what `on_local_interest` has told, all of it."""
+        ...
+
+    def announce(self, data: bytes) -> bool:
+        """Have all nodes that can be told (``[discovery]``) hear `data`, or some, or none.
+
+        As `on_announcement`, each of them once at most.  False if there is nobody to tell.  Raises
+        `ValueError` for more than `MAX_ANNOUNCEMENT_BYTES`.
+        """
         ...
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
@@ -346,6 +366,12 @@ class CooperationAlgorithm:
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
 
+    discovers: ClassVar[bool] = False
+    """Whether it is for the algorithm to announce the node, and to link with who is heard of.
+
+    Otherwise the node does both, as ``[discovery]`` says.
+    """
+
     follows_publishers: ClassVar[bool] = False
     """Whether `on_local_publisher` is called; costs a look per message."""
 
@@ -413,6 +439,11 @@ class CooperationAlgorithm:
         A topic ends with the client's connection, or when it has used a thousand others since.
         Wills are not its publishing.
         """
+
+    # ---- discovery ----
+
+    def on_announcement(self, node: AnnouncedNode, data: bytes) -> None:
+        """A node has announced itself: it is there, or was a moment ago, linked or not."""
 
     # ---- event listener ----
 

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from isthmus.cooperation.api import (
     AS_CONFIGURED,
     MAX_LABEL_BYTES,
+    AnnouncedNode,
     CooperationAlgorithm,
     LinkOptions,
     LinkTraffic,
@@ -32,9 +33,11 @@ from isthmus.exchange.client.client import ClientEnd, Pair
 from isthmus.exchange.client.clients import Clients
 from isthmus.exchange.client.wills import NAME as WILLS_NAME
 from isthmus.exchange.client.wills import DueWill
+from isthmus.exchange.discovery.datagrams import discovery_key
+from isthmus.exchange.discovery.discovery import Discovery, DiscoverySettings
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello
+from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello, link_key
 from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links, LinkSettings
@@ -88,6 +91,7 @@ class ExchangeSettings:
     filters_per_client: int = 10_000
     address: str = ""
     """Where other nodes can dial this one, if that is known."""
+    discovery: DiscoverySettings | None = None
 
 
 class Exchange:
@@ -118,6 +122,8 @@ class Exchange:
             keeps_state=host.keeps_state,
         )
         self.links = Links(host, settings.link, hello, self)
+        key = discovery_key(link_key(settings.link.secret))
+        self.discovery = Discovery(host, self.links.hello, key, self, settings.discovery)
         self.guard: TopologyGuard | OpenTopology
         if topology == "any":
             self.guard = OpenTopology(
@@ -170,6 +176,7 @@ class Exchange:
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
+        self.discovery.start(by_itself=not self.algorithm.discovers)
         for do in self._early:
             do()
 
@@ -199,6 +206,7 @@ class Exchange:
             return
         self.algorithm.on_node_stop()
         self._running = False
+        self.discovery.stop()
         self.clients.stop()
         self.links.stop()
         self.traffic.stop()
@@ -230,6 +238,9 @@ class Exchange:
     def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
         link = self.traffic.by_session.get(session)
         return None if link is None else link.traffic()
+
+    def announce(self, data: bytes) -> bool:
+        return self.discovery.announce(data)
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
         defaults = self.settings.link
@@ -337,6 +348,35 @@ class Exchange:
         session = self._session(SessionKind.NEIGHBOR, "")
         session.address = address
         return session
+
+    # ---- other nodes that announce themselves --------------------------------------------
+
+    def heard(self, node: AnnouncedNode, data: bytes) -> None:
+        if self._running:
+            self.algorithm.on_announcement(node, data)
+
+    def same_id_announced(self, problem: str) -> None:
+        self.links.conflict.told(problem)
+
+    def is_in_fabric(self, node_id: str) -> bool:
+        """Whether there is a link to it, over others perhaps, or nobody wants one."""
+        known = self.guard.reach().keys() | self.links.links.keys() | self.links.removed
+        return node_id == self.node_id or node_id in known
+
+    def found(self, address: str) -> bool:
+        if not self._running or address in self.links.peers:
+            return False
+        self.host.log("info", "node found", address=address)
+        self.algorithm.on_node_add(address, AS_CONFIGURED)
+        return True
+
+    def lose(self, address: str) -> bool:
+        peer = self.links.peers.get(address)
+        if peer is not None and peer.link is not None and peer.link.state.up:
+            return False
+        if peer is not None:
+            self.close_session(peer.info)
+        return True
 
     # ---- local clients -------------------------------------------------------------------
 
@@ -534,6 +574,7 @@ class Exchange:
             "in_hand": self.traffic.in_hand.status(),
             "pending": {"messages": len(self.traffic.pending), "bytes": self.traffic.pending.bytes},
             "topology": {**self.guard.status(), "neighbors": self._up()},
+            "discovery": self.discovery.status(),
             "retained": self.retention.store.status(),
             "interest": self.clients.status(),
             "wills": self.clients.wills.status(),

@@ -96,6 +96,10 @@ class Host(Protocol):
         """Open a channel to `address`; one of the two is called later, never at once."""
         ...
 
+    def announce(self, datagram: bytes) -> None:
+        """Send `datagram` to whoever is to be told; `Exchange.discovery` is given what comes."""
+        ...
+
     def neighbor_joined(self, key: str) -> None:
         """A link with the neighbor `key` is up, perhaps again: `inject` may follow."""
         ...

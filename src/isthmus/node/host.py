@@ -14,6 +14,7 @@ from isthmus.exchange.broker.own_sessions import OwnSessions
 from isthmus.exchange.host import Channel, StateRewrite
 from isthmus.exchange.session import Session
 from isthmus.logs import get_logger
+from isthmus.node.discovery_io import DiscoveryIo
 from isthmus.node.link_io import dial
 from isthmus.node.storage import Storage
 
@@ -52,6 +53,8 @@ class NodeHost:
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+        self.discovery = DiscoveryIo(node.config.discovery, self._announced)
+        self.announce = self.discovery.send
         self.storage: Storage | None = None
         if (folder := node.config.node.state_dir) is not None:
             self.storage = Storage(folder, node.config.node.id, self._state_lost)
@@ -85,9 +88,13 @@ class NodeHost:
     def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
         self._node.upstream.open(session, failed)
 
+    def _announced(self, datagram: bytes, remote: str) -> None:
+        self._node.exchange.discovery.arrived(datagram, remote)
+
     def close(self) -> None:
         for task in self._dials:
             task.cancel()
+        self.discovery.close()
         self.own.close()
 
     async def close_storage(self) -> None:

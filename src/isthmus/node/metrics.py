@@ -53,6 +53,9 @@ COUNTER_HELP = {
     "slow_turns": "Turns of the event loop that took longer than 50 ms.",
     "refusals": "Connections that the node ended, by cause.",
     "link_refusals": "Connections of other nodes that were refused, by cause.",
+    "discovery_announced": "Announcements that this node has sent.",
+    "discovery_heard": "Announcements of other nodes that count.",
+    "discovery_ignored": "Announcements that do not count, by cause.",
 }
 
 LINK_HELP = {
@@ -170,6 +173,9 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
             counter.add_metric([link["neighbor"]], link.get(name, 0))
         yield counter
     yield _counter("link_refusals", fabric.get("refusals", {}))
+    discovery = fabric.get("discovery", {})
+    for name, none in (("announced", 0), ("heard", 0), ("ignored", {})):
+        yield _counter(f"discovery_{name}", discovery.get(name, none))
     topology, retained = fabric.get("topology", {}), fabric.get("retained", {})
     wills = fabric.get("wills", {})
     values = {

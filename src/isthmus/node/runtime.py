@@ -28,6 +28,7 @@ from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import WAITING_ROOM, Relay
+from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.turns import Turns
@@ -93,6 +94,7 @@ class Node:
                 await asyncio.sleep(0)  # as long as nobody is connected, nobody waits for it
             await self._listen(link_tls[0] if link_tls else None)
             await self.upstream.start()
+            await self._host.discovery.start()
             self.exchange.start()
             for peer in self.config.peer:
                 self.exchange.add_peer(str(peer.address), peer.lanes, peer.qos)
@@ -100,6 +102,7 @@ class Node:
                 await self._open(name)
         except BaseException:
             await self._close_listeners()
+            self._host.discovery.close()
             await self._host.close_storage()
             raise
         self._started_s = time.monotonic()
@@ -112,6 +115,10 @@ class Node:
             **{name: str(Address(*address)) for name, address in self.addresses.items()},
         )
 
+    def _discovery_settings(self) -> DiscoverySettings | None:
+        table = self.config.discovery
+        return DiscoverySettings(table.every_s, table.link) if table.is_on else None
+
     def _make_exchange(self) -> Exchange:
         cooperation, link = self.config.cooperation, self.config.link
         settings = ExchangeSettings(
@@ -120,6 +127,7 @@ class Node:
             options=cooperation.options,
             filters_per_client=self.limits.filters_per_client,
             address=self.config.link_address,
+            discovery=self._discovery_settings(),
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,

@@ -24,6 +24,7 @@ from dataclasses import replace
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUSE_S
+from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.in_hand import LET_GO_S
@@ -32,7 +33,13 @@ from isthmus.exchange.traffic.traffic import DOUBT_S
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.engine import Engine
 from isthmus.sim.host import SimHost
-from isthmus.sim.network import CONNECT_TIMEOUT_S, HopRecord, Network, WireSettings
+from isthmus.sim.network import (
+    CONNECT_TIMEOUT_S,
+    DatagramSettings,
+    HopRecord,
+    Network,
+    WireSettings,
+)
 from isthmus.sim.node import SimNode
 from isthmus.sim.trace import Trace
 
@@ -64,15 +71,20 @@ class SimFabric:
         trace: bool = False,
         settle_s: float | None = None,
         on_hop: Callable[[HopRecord], None] | None = None,
+        discovery: DiscoverySettings | None = None,
+        datagrams: DatagramSettings | None = None,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
-        `on_hop` is told of every message that is sent on a link.
+        `on_hop` is told of every message that is sent on a link.  With `discovery` all nodes are in
+        one group, in which `datagrams` get lost and so on.
         """
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
         self.network = Network(self.engine, self.trace, wire or WireSettings())
         self.network.on_hop = on_hop
+        self.network.datagrams = datagrams or DatagramSettings()
+        self.discovery = discovery
         self.streams = self.engine.random_for("streams")
         """Where what clients, nodes and brokers say to each other is cut."""
         self.factory: AlgorithmFactory = (

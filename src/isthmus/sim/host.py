@@ -147,6 +147,13 @@ class SimHost:
 
     # ---- connections ---------------------------------------------------------------------
 
+    def announce(self, datagram: bytes) -> None:
+        self._node.fabric.network.announce(self, datagram)
+
+    def announced(self, datagram: bytes, remote: str) -> None:
+        if self.alive:
+            self.exchange.discovery.arrived(datagram, remote)
+
     def dial(
         self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
     ) -> None:

@@ -20,6 +20,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -34,6 +35,7 @@ from isthmus.sim.trace import Trace
 
 __all__ = [
     "CONNECT_TIMEOUT_S",
+    "DatagramSettings",
     "Endpoint",
     "HopRecord",
     "Network",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT_S = 2.0
+LATE_S = 5.0
 SOCKET_BUFFER_BYTES = 64 << 10
 RECHUNK = 0.15
 """How often a chunk is cut in two on its way."""
@@ -61,6 +64,16 @@ class WireSettings:
     """0 for unlimited."""
     lane_delay_s: float = 0.0
     """How much longer each lane of a link takes than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatagramSettings:
+    """What becomes of datagrams, besides what cuts do to them."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    late: float = 0.0
+    """How often one is overtaken by others, by `LATE_S` at most."""
 
 
 class HopRecord(NamedTuple):
@@ -91,6 +104,7 @@ class Endpoint(Protocol):
     def accepted(self, channel: Channel) -> Connection: ...
     def received(self, connection: Connection, data: bytes) -> None: ...
     def lost(self, connection: Connection, cause: str) -> None: ...
+    def announced(self, datagram: bytes, remote: str) -> None: ...
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -258,10 +272,12 @@ class Network:
         self.engine = engine
         self.trace = trace
         self.random: random.Random = engine.random_for("network")
+        self._dice = engine.random_for("datagrams")
         self.default_wire = wire
         self.off: set[str] = set()
         """Machines that are gone without a word."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
+        self.datagrams = DatagramSettings()
         self.on_hop: Callable[[HopRecord], None] | None = None
         """Is told of every message that is sent on a link."""
         self._wires: dict[frozenset[str], WireSettings] = {}
@@ -349,6 +365,28 @@ class Network:
                 here.connection = opened(here)
 
         self.engine.call_later(wire.delay_s, syn_arrives)
+
+    def announce(self, source: Endpoint, datagram: bytes) -> None:
+        """To every machine that listens, the sender's own included, or not."""
+        settings = self.datagrams
+        for name in self._listening:
+            if not self.reachable(source.name, name) or name in self.off:
+                continue
+            copies = 1 + (self._dice.random() < settings.duplication)
+            for _ in range(copies):
+                if self._dice.random() < settings.loss:
+                    continue
+                delay_s = self.wire(source.name, name).delay_s
+                if self._dice.random() < settings.late:
+                    delay_s += self._dice.uniform(0.0, LATE_S)
+                self.engine.call_later(
+                    delay_s, partial(self._announced, name, datagram, source.name)
+                )
+
+    def _announced(self, name: str, datagram: bytes, source: str) -> None:
+        target = self._listening.get(name)
+        if target is not None and target.alive and name not in self.off:
+            target.announced(datagram, source)
 
     def break_connections(self, one: str, other: str) -> int:
         """Every connection between two nodes breaks; how many there were."""

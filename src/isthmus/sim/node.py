@@ -86,6 +86,7 @@ class SimNode:
             fabric.options,
             fabric.link_settings,
             address=self.address,
+            discovery=fabric.discovery,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))

@@ -798,3 +798,42 @@ def test_what_nobody_can_dial_is_not_advertised(
     found = node_mistakes(file)
     assert list(found) == ["node.advertise"]
     assert words in found["node.advertise"].problem
+
+
+# ---- [discovery] -------------------------------------------------------------------------
+
+WITH_SECRET = '[link]\nsecret = "0123456789abcdef"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "words"),
+    [
+        ('group = "127.0.0.1:7"', "discovery.group", ["no multicast group", "239."]),
+        ('group = "edge-1.example:7"', "discovery.group", ["no multicast group"]),
+        ('group = "239.1.2.3:0"', "discovery.group", ["no port", "the same"]),
+        ('interface = "127.0.0.1"', "discovery.interface", ["without discovery.group"]),
+        ("ttl = 3", "discovery.ttl", ["without discovery.group"]),
+        ('group = "239.1.2.3:7"\nttl = 256', "discovery.ttl", ["255"]),
+        ('seeds = ["h:0"]', "discovery.seeds[0]", ["no port to connect to"]),
+        ("every_s = 0.01", "discovery.every_s", ["0.1"]),
+        ('grup = "239.1.2.3:7"', "discovery.grup", ["did you mean 'group'?"]),
+    ],
+)
+def test_mistakes_in_discovery_are_named(
+    write: Write, lines: str, key: str, words: list[str]
+) -> None:
+    found = node_mistakes(write(f"{MINIMAL}{WITH_SECRET}[discovery]\n{lines}\n"))
+    assert list(found) == [key]
+    assert all(word in found[key].problem for word in words), found[key].problem
+
+
+@pytest.mark.parametrize(
+    "line", ['group = "[ff05::7784]:7"', 'seeds = ["h:1"]', 'listen = "127.0.0.1:1"']
+)
+def test_discovery_needs_a_secret(write: Write, line: str) -> None:
+    key = f"discovery.{line.partition(' ')[0]}"
+    found = node_mistakes(write(f"{MINIMAL}[discovery]\n{line}\n"))
+    assert list(found) == [key]
+    assert "needs link.secret" in found[key].problem
+    config = load_node_config(write(f"{MINIMAL}{WITH_SECRET}[discovery]\n{line}\n"))
+    assert config.discovery.is_on

@@ -24,6 +24,7 @@ from isthmus.node.metrics import (
 from isthmus.node.neighbors import neighbors
 
 ROOT = Path(__file__).parents[3]
+DISCOVERY = ("announced", "heard", "ignored")
 REFERENCE = ROOT / "docs" / "reference" / "admin.md"
 
 LINK: dict[str, Any] = {
@@ -360,6 +361,7 @@ def test_every_page_and_metric_is_documented() -> None:
     names += ["isthmus_uptime_seconds", *(f"isthmus_{name}" for name in GAUGE_HELP)]
     names += [f"isthmus_link_{name}" for name in LINK_HELP]
     names += [f"isthmus_link_{name}_total" for name in (*LINK_COUNTER_HELP, "refusals")]
+    names += [f"isthmus_discovery_{name}_total" for name in DISCOVERY]
     names += [f"isthmus_fabric_{name}" for name in FABRIC_HELP]
     names += [f"isthmus_fabric_{name}_total" for name in FABRIC_COUNTER_HELP]
     missing = [name for name in (*PAGES, "/api/peers/NAME", *names) if f"`{name}`" not in text]
@@ -367,7 +369,8 @@ def test_every_page_and_metric_is_documented() -> None:
 
 
 def test_every_counter_has_its_own_help_text() -> None:
-    assert set(COUNTER_HELP) == {*Counters().totals(), "refusals", "link_refusals"}
+    others = {"refusals", "link_refusals", *(f"discovery_{name}" for name in DISCOVERY)}
+    assert set(COUNTER_HELP) == {*Counters().totals(), *others}
 
 
 def test_every_counter_of_the_fabric_has_its_own_help_text() -> None:

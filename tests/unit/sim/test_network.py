@@ -12,7 +12,13 @@ from isthmus.exchange.link.connection import Connection
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine
-from isthmus.sim.network import CONNECT_TIMEOUT_S, Network, SimChannel, WireSettings
+from isthmus.sim.network import (
+    CONNECT_TIMEOUT_S,
+    DatagramSettings,
+    Network,
+    SimChannel,
+    WireSettings,
+)
 from isthmus.sim.trace import Trace
 
 BOTH_WAYS = [("a", "b"), ("b", "a")]
@@ -30,6 +36,7 @@ class End:
         self.data = b""
         self.chunks = 0
         self.lost_for: list[str] = []
+        self.heard: list[tuple[bytes, str]] = []
         self.in_call = False
 
     def accepted(self, channel: Channel) -> Connection:
@@ -41,6 +48,9 @@ class End:
         assert not self.in_call
         self.data += data
         self.chunks += 1
+
+    def announced(self, datagram: bytes, remote: str) -> None:
+        self.heard.append((datagram, remote))
 
     def lost(self, connection: Connection, cause: str) -> None:
         assert not self.in_call
@@ -252,3 +262,34 @@ def test_packets_are_counted_by_type() -> None:
     here, _ = pair.open()
     here.write(PACKET + encode(Publish("$isthmus/x", b""), 5) + b"\xc0\x00")
     assert pair.network.counts["a", "b"] == {"PUBLISH": 1, "CONTROL": 1, "PINGREQ": 1}
+
+
+# ---- datagrams ---------------------------------------------------------------------------
+
+
+def test_datagrams_reach_everybody_who_listens_and_can_be_reached() -> None:
+    pair = Pair()
+    pair.network.listen(pair.a)
+    pair.network.announce(pair.a, b"x")
+    pair.run(1.0)
+    assert (pair.a.heard, pair.b.heard) == ([(b"x", "a")], [(b"x", "a")])
+    pair.network.cut([("a", "b")])
+    pair.network.announce(pair.a, b"y")
+    pair.network.announce(pair.b, b"z")
+    pair.run(1.0)
+    assert pair.a.heard[1:] == [(b"y", "a"), (b"z", "b")]
+    assert pair.b.heard[1:] == [(b"z", "b")]
+
+
+def test_datagrams_are_lost_doubled_and_late() -> None:
+    pair = Pair()
+    pair.network.datagrams = DatagramSettings(loss=0.3, duplication=0.2, late=0.2)
+    sent = [b"%d" % number for number in range(1_000)]
+    for each in sent:
+        pair.network.announce(pair.a, each)
+        pair.run(0.1)
+    pair.run(10.0)
+    came = [datagram for datagram, _ in pair.b.heard]
+    assert 700 < len(came) < 980
+    assert 0.2 < 1 - len(set(came)) / 1_000 < 0.35
+    assert came != sorted(came, key=sent.index)

@@ -1,0 +1,1 @@
+"""How nodes that know nothing of each other come to know each other."""

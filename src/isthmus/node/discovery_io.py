@@ -1,0 +1,204 @@
+"""Announcements on UDP: a multicast group, and seeds that are told one by one.
+
+What comes is given to `Exchange.discovery`, which believes nothing of it.  What cannot be sent is
+told once, and tried again with the next announcement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from isthmus.config.addresses import Address
+from isthmus.exchange.session import remote_name
+from isthmus.logs import get_logger
+
+if TYPE_CHECKING:
+    from isthmus.config.files import DiscoveryTable
+
+__all__ = ["DiscoveryIo"]
+
+RESOLVE_S = 30.0
+MAX_ADDRESSES = 16
+"""Of one seed, that its name may stand for."""
+
+log = get_logger(__name__)
+
+
+class _Receiver(asyncio.DatagramProtocol):
+    def __init__(self, arrived: Callable[[bytes, str], None]) -> None:
+        self._arrived = arrived
+
+    def datagram_received(self, data: bytes, addr: tuple[object, ...]) -> None:
+        self._arrived(data, remote_name(addr))
+
+    def error_received(self, exc: Exception) -> None:
+        """Of something that was sent: datagrams are not waited for."""
+
+
+class DiscoveryIo:
+    """The sockets of one node's announcements."""
+
+    def __init__(self, table: DiscoveryTable, arrived: Callable[[bytes, str], None]) -> None:
+        self._table = table
+        self._arrived = arrived
+        self._transports: list[asyncio.DatagramTransport] = []
+        self._out: dict[int, socket.socket] = {}
+        self._seeds: set[tuple[int, tuple[object, ...]]] = set()
+        self._resolver: asyncio.Task[None] | None = None
+        self._problem = ""
+
+    async def start(self) -> None:
+        """Raises `OSError`, with the key of the configuration, if a socket cannot be had."""
+        loop = asyncio.get_running_loop()
+        for key, make in (("group", self._group_socket), ("listen", self._own_socket)):
+            try:
+                sock = make()
+            except OSError as error:
+                self.close()
+                where = getattr(self._table, key)
+                raise OSError(f"discovery.{key}: {where}: {error.strerror or error}") from error
+            if sock is not None:
+                transport, _ = await loop.create_datagram_endpoint(
+                    lambda: _Receiver(self._arrived), sock=sock
+                )
+                self._transports.append(transport)
+        if self._table.seeds:
+            self._resolver = loop.create_task(self._resolve())
+
+    def close(self) -> None:
+        if self._resolver is not None:
+            self._resolver.cancel()
+        for transport in self._transports:
+            transport.close()
+        for sock in self._out.values():
+            sock.close()
+
+    # ---- sockets -------------------------------------------------------------------------
+
+    def _group_socket(self) -> socket.socket | None:
+        group = self._table.group
+        if group is None:
+            return None
+        family = _family(group.host)
+        sock = _udp(family)
+        try:
+            # Several nodes of one machine are in the group; each gets every datagram.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((group.host, group.port))
+            if family == socket.AF_INET:
+                member = socket.inet_aton(group.host) + self._interface_v4()
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+            else:
+                member = socket.inet_pton(family, group.host) + struct.pack(
+                    "@I", self._interface_v6()
+                )
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member)
+            self._out[family] = self._sender(family)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _sender(self, family: int) -> socket.socket:
+        sock = _udp(family)
+        ttl = self._table.ttl
+        try:
+            if family == socket.AF_INET:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, self._interface_v4())
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+            else:
+                interface = self._interface_v6()
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface)
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, ttl)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _interface_v4(self) -> bytes:
+        return socket.inet_aton(self._table.interface or "0.0.0.0")
+
+    def _interface_v6(self) -> int:
+        return socket.if_nametoindex(self._table.interface) if self._table.interface else 0
+
+    def _own_socket(self) -> socket.socket | None:
+        listen = self._table.listen
+        if listen is None:
+            return None
+        sock = _udp(_family(listen.host))
+        try:
+            sock.bind((listen.host, listen.port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    @property
+    def port(self) -> int:
+        """Where seeds' announcements are heard; 0 if nowhere."""
+        if self._table.listen is None or not self._transports:
+            return 0
+        port: int = self._transports[-1].get_extra_info("sockname")[1]
+        return port
+
+    # ---- sending -------------------------------------------------------------------------
+
+    def send(self, datagram: bytes) -> None:
+        group = self._table.group
+        if group is not None:
+            self._send(_family(group.host), datagram, (group.host, group.port))
+        for family, address in self._seeds:
+            self._send(family, datagram, address)
+
+    def _send(self, family: int, datagram: bytes, address: tuple[object, ...]) -> None:
+        sock = self._out.get(family)
+        if sock is None:
+            sock = self._out[family] = _udp(family)
+        try:
+            sock.sendto(datagram, address)
+        except BlockingIOError:
+            pass  # the next one may find room
+        except OSError as error:
+            self._tell(f"{remote_name(address)}: {error.strerror or error}")
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("cannot announce", cause=problem)
+
+    async def _resolve(self) -> None:
+        """Look seeds up again and again: names move, and may not be known yet."""
+        while True:
+            found: set[tuple[int, tuple[object, ...]]] = set()
+            for seed in self._table.seeds:
+                found.update(await self._addresses(seed))
+            self._seeds = found
+            await asyncio.sleep(RESOLVE_S)
+
+    async def _addresses(self, seed: Address) -> Iterable[tuple[int, tuple[object, ...]]]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(seed.host, seed.port, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            self._tell(f"discovery.seeds: {seed}: {error.strerror or error}")
+            return ()
+        return [(family, address) for family, _, _, _, address in found[:MAX_ADDRESSES]]
+
+
+def _udp(family: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    return sock
+
+
+def _family(host: str) -> int:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).version == 6:
+            return socket.AF_INET6
+    return socket.AF_INET
