@@ -50,6 +50,8 @@ class Generator:
         crashes = self.profile == "chaos"
         hold_s = 60.0 if self.profile in STEADY else rng.choice((1.0, 6.0, 60.0))
         self.base = self._shape(crashes=crashes, hold_s=hold_s)
+        if self.profile == "found":
+            self.base = replace(self.base, links=(), discovery=True)
         self._draw_actions()
         return self._made()
 
@@ -95,6 +97,8 @@ class Generator:
             return {"publish": 12, "break": 1, "kill": 3}
         if self.profile == "oneway":
             return kinds | {"one_way": 4}
+        if self.profile == "found":
+            return kinds | {"one_way": 2, "crash": 2, "subscribe": 4, "unsubscribe": 2}
         if self.profile != "outages":
             kinds |= {"link": 4, "unlink": 3, "subscribe": 5, "unsubscribe": 3, "retain": 3}
             kinds |= {"leave": 2, "vanish": 2, "connect": 4}

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import combinations
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
@@ -48,6 +49,8 @@ __all__ = ["AlgorithmFactory", "SimFabric"]
 AlgorithmFactory = Callable[[Port, Mapping[str, object]], CooperationAlgorithm]
 
 LIMIT_S = 300.0
+MANY = 20
+"""Announcements, of which not all get lost."""
 QUIET_S = 0.6
 """Long enough for any packet to arrive, as links are here by default."""
 
@@ -187,7 +190,9 @@ class SimFabric:
         return next((node for node in self.nodes.values() if node.node_id == node_id), None)
 
     def wanted_links(self) -> set[tuple[str, str]]:
-        """The links that the configurations ask for, each once."""
+        """The links that the configurations ask for, each once; with discovery, any."""
+        if self.discovery is not None:
+            return set(combinations(sorted(self.nodes), 2))
         return {
             (min(node.name, peer), max(node.name, peer))
             for node in self.nodes.values()
@@ -279,6 +284,8 @@ class SimFabric:
         if not self._all_up():
             noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
             until_quiet(noticed_s)
+        if self.discovery is not None and not self._all_found():
+            until_quiet(MANY * self.discovery.every_s)
         if not self._own_sessions_stand():
             until_quiet(LONGEST_OWN_PAUSE_S + 1.0)
         if self._recovering():
@@ -312,6 +319,11 @@ class SimFabric:
             if node.broker.up
             for link in host.exchange.links
         )
+
+    def _all_found(self) -> bool:
+        """Whether every node has every other in its fabric."""
+        names = {node.node_id for node, _ in self._living()}
+        return all(host.exchange.is_in_fabric(name) for _, host in self._living() for name in names)
 
     def _all_up(self) -> bool:
         """Whether no link waits to be made, and no end of one waits to be noticed."""

@@ -23,7 +23,7 @@ def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Sc
     chosen = profile or drawn
     made_by = AttackGenerator if chosen in ATTACKS else Generator
     schedule = made_by(seed, chosen, rng).schedule()
-    if not mesh:
+    if not mesh or schedule.discovery:
         return schedule
     return replace(
         schedule,

@@ -33,7 +33,7 @@ COMPLETE = (*STEADY, "double", "expiry", "renamed", "duplicates", "clocks", "bro
 """Profiles in which messages at QoS 1 and 2 are not lost, but for what `_may_miss` says."""
 ONCE = (*STEADY, "expiry", "duplicates", "clocks", "brokers", "clients")
 """Profiles in which no node that has clients ends, so nothing comes twice."""
-RINGS = ("churn", "chaos", "attack")
+RINGS = ("churn", "found", "chaos", "attack")
 """Profiles in which links close rings."""
 HELD_UP_S = 30.0
 """The longest that a message is under way."""

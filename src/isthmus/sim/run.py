@@ -28,13 +28,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish, Will
 from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.invariants import check_at_rest, check_empty, check_topology
-from isthmus.sim.network import WireSettings
+from isthmus.sim.network import DatagramSettings, WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.promises import Promises
 from isthmus.sim.schedule import POISON, Action, Schedule
@@ -105,6 +106,8 @@ class _Run:
             wire=WireSettings(schedule.delay_s, schedule.bytes_per_s, schedule.lane_delay_s),
             trace=trace,
             settle_s=settle_s,
+            discovery=DiscoverySettings() if schedule.discovery else None,
+            datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
         )
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":

@@ -8,6 +8,8 @@ outcome:
 `oneway`   likewise, and of two sides only one hears the other
 `kills`    a tree that stays; nodes without clients of their own are killed and come back soon
 `churn`    links are added and removed anywhere, rings included, clients come and go
+`found`    no link is configured: nodes find each other by announcements, a third of which is lost,
+           others come twice or late; one direction is cut, nodes crash and come back
 `chaos`    nodes and brokers crash, vanish, stop and come back as well
 
 Those of `ATTACKS` each have one kind of malice, on a tree that stays, with a promise of its own
@@ -47,7 +49,7 @@ __all__ = [
     "Schedule",
 ]
 
-PROFILES: Final = ("outages", "oneway", "kills", "churn", "chaos")
+PROFILES: Final = ("outages", "oneway", "kills", "churn", "found", "chaos")
 STEADY: Final = ("outages", "oneway", "kills")
 """Profiles in which subscribers and configured links stay."""
 ATTACKS: Final = (
@@ -119,6 +121,8 @@ class Schedule:
     bytes_per_s: float = 0.0
     lane_delay_s: float = 0.0
     settings: LinkSettings = field(default_factory=LinkSettings)
+    discovery: bool = False
+    """Nodes find each other."""
     actions: tuple[Action, ...] = ()
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.network import DatagramSettings
 from isthmus.sim.node import SimNode
+from isthmus.sim.soak import soak
 
 SETTINGS = DiscoverySettings(every_s=2.0)
 SECRET = LinkSettings(secret=b"the fabric's own secret", hold_s=5.0)
@@ -253,3 +254,11 @@ def test_an_algorithm_announces_what_it_likes_and_the_node_leaves_it_to_it() -> 
     assert not a.exchange.links.peers
     with pytest.raises(ValueError, match="701 bytes"):
         a.exchange.announce(bytes(701))
+
+
+def test_a_node_that_links_with_nobody_is_noticed_by_the_schedules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module.Discovery, "_link", lambda *_: None)
+    soaked = soak("pf", range(3), profile="found", max_failures=1)
+    assert "reaches" in soaked.failures[0][2]
