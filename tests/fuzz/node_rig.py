@@ -57,12 +57,11 @@ class FarNeighbor:
         self.waiters: list[Callable[[], None]] = []
         self.sent: list[Sent] = []
 
-    def send(self, message: Message, now_s: float, done: Callable[[], None] | None) -> None:
+    def send(self, message: Message, now_s: float, in_hand: object, label: bytes = b"") -> None:
         self.sent.append(
             (message.qos, message.retain, message.topic, message.payload, message.properties)
         )
-        if done is not None:
-            done()
+        assert in_hand is None, "clients wait for their own broker"
 
     def send_plain(self, topic: bytes, frame: bytes) -> None:
         message, _ = from_link(frame, 0.0)
