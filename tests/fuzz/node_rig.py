@@ -69,7 +69,8 @@ class FarNeighbor:
         self.sent.append((0, False, topic, message.payload, b""))
 
     def has_room(self, room: Room, part: float = 1.0) -> bool:
-        return room is not Room.UNACKNOWLEDGED or not self.full
+        """Full at times, but never beyond what makes messages wait before they are sent."""
+        return room is not Room.UNACKNOWLEDGED or not self.full or part > 1.0
 
     def waits_for_room(self, room: Room) -> bool:
         return bool(self.waiters)
