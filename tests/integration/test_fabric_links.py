@@ -138,7 +138,8 @@ def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def connect_with(**changes: str) -> Connect:
     """A hello of a node `x`, with some user properties changed; an empty one is left out."""
-    given = {"isthmus": "2", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
+    given = {"isthmus": "3", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
+    given["topology"] = "tree"
     client_id = changes.pop("client_id", "$isthmus/x")
     said = tuple((name, value) for name, value in (given | changes).items() if value)
     return Connect(client_id, keep_alive=3, properties=Properties(user_properties=said))
@@ -147,7 +148,7 @@ def connect_with(**changes: str) -> Connect:
 @pytest.mark.parametrize(
     ("connect", "cause", "code"),
     [
-        (connect_with(isthmus="1"), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
+        (connect_with(isthmus="2"), "version", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
         (connect_with(isthmus=""), "not-a-node", ReasonCode.NOT_AUTHORIZED),
         (connect_with(client_id="sensor-7"), "not-a-node", ReasonCode.NOT_AUTHORIZED),
         (connect_with(client_id="$isthmus/y"), "bad-hello", ReasonCode.NOT_AUTHORIZED),
@@ -156,6 +157,9 @@ def connect_with(**changes: str) -> Connect:
         (connect_with(incarnation="not hex"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
         (connect_with(node="b", client_id="$isthmus/b"), "same-id", ReasonCode.NOT_AUTHORIZED),
         (connect_with(algorithm="pf"), "algorithm", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(topology="any"), "topology", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(topology=""), "topology", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(address="no port"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
         (connect_with(lane="1/2"), "bad-lane", ReasonCode.NOT_AUTHORIZED),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
