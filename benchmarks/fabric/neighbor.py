@@ -20,7 +20,13 @@ from contextlib import contextmanager
 
 from benchmarks.fabric.timed import TimedSubscriptionFlooding
 
-from isthmus.cooperation.api import CooperationAlgorithm, Port, ReceivedPacket, SessionInfo
+from isthmus.cooperation.api import (
+    CooperationAlgorithm,
+    Port,
+    ReceivedPacket,
+    Resources,
+    SessionInfo,
+)
 from isthmus.cooperation.subscription_flooding.algorithm import SYNC_BEGIN, SYNC_END, SYNC_TOPIC
 from isthmus.cooperation.subscription_flooding.neighbor import BATCH_FILTERS, WINDOW, take_batch
 from isthmus.errors import IsthmusError, LoadError
@@ -195,6 +201,9 @@ class Neighbor:
             self._connection = opened(self._channel)
 
         self.call_later(0.0, connect)
+
+    def resources(self) -> Resources:
+        return Resources(1.0, 1 << 30)
 
     def announce(self, datagram: bytes) -> None:
         """To nobody."""

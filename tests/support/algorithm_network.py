@@ -20,6 +20,7 @@ from isthmus.cooperation.api import (
     LinkTraffic,
     Port,
     ReceivedPacket,
+    Resources,
     Route,
     SessionInfo,
     SessionKind,
@@ -80,6 +81,7 @@ class FakePort:
         )
 
     address = ""
+    resources = Resources(1.0, 1 << 30)
 
     def announce(self, data: bytes) -> bool:
         return False

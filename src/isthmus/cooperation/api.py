@@ -60,6 +60,7 @@ __all__ = [
     "LinkTraffic",
     "Port",
     "ReceivedPacket",
+    "Resources",
     "Route",
     "SessionInfo",
     "SessionKind",
@@ -137,6 +138,13 @@ class LinkOptions:
 
 
 AS_CONFIGURED: Final = LinkOptions()
+
+
+class Resources(NamedTuple):
+    """What is free where the node runs, within the limits that the system sets it."""
+
+    cores: float
+    memory_bytes: int
 
 
 class AnnouncedNode(NamedTuple):
@@ -239,6 +247,11 @@ class Port(Protocol):
     @property
     def address(self) -> str:
         """Where other nodes can dial this one; empty if it does not listen, or does not know."""
+        ...
+
+    @property
+    def resources(self) -> Resources:
+        """What is free now; of CPU, since it was last asked for."""
         ...
 
     def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:

@@ -22,6 +22,7 @@ from isthmus.cooperation.api import (
     LinkOptions,
     LinkTraffic,
     ReceivedPacket,
+    Resources,
     SessionInfo,
     SessionKind,
     SessionStatus,
@@ -234,6 +235,10 @@ class Exchange:
     @property
     def address(self) -> str:
         return self.settings.address
+
+    @property
+    def resources(self) -> Resources:
+        return self.host.resources()
 
     def traffic_of(self, session: SessionInfo) -> LinkTraffic | None:
         link = self.traffic.by_session.get(session)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from isthmus.cooperation.api import Resources
 from isthmus.exchange.traffic.message import Message
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ class Host(Protocol):
         self, address: str, opened: Callable[[Channel], Connection], failed: Callable[[str], None]
     ) -> None:
         """Open a channel to `address`; one of the two is called later, never at once."""
+        ...
+
+    def resources(self) -> Resources:
+        """What is free here."""
         ...
 
     def announce(self, datagram: bytes) -> None:

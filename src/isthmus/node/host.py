@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from isthmus.cooperation.api import Resources
 from isthmus.exchange.broker.own_sessions import OwnSessions
 from isthmus.exchange.host import Channel, StateRewrite
 from isthmus.exchange.session import Session
@@ -17,6 +18,7 @@ from isthmus.logs import get_logger
 from isthmus.node.discovery_io import DiscoveryIo
 from isthmus.node.link_io import dial
 from isthmus.node.storage import Storage
+from isthmus.processes.resources import FreeResources
 
 if TYPE_CHECKING:
     from isthmus.exchange.link.connection import Connection
@@ -55,6 +57,7 @@ class NodeHost:
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
         self.discovery = DiscoveryIo(node.config.discovery, self._announced)
         self.announce = self.discovery.send
+        self._free = FreeResources()
         self.storage: Storage | None = None
         if (folder := node.config.node.state_dir) is not None:
             self.storage = Storage(folder, node.config.node.id, self._state_lost)
@@ -87,6 +90,9 @@ class NodeHost:
 
     def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
         self._node.upstream.open(session, failed)
+
+    def resources(self) -> Resources:
+        return Resources(*self._free.now())
 
     def _announced(self, datagram: bytes, remote: str) -> None:
         self._node.exchange.discovery.arrived(datagram, remote)

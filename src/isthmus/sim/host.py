@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from isthmus.cooperation.api import Resources
 from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
@@ -146,6 +147,9 @@ class SimHost:
             self.exchange.flush()
 
     # ---- connections ---------------------------------------------------------------------
+
+    def resources(self) -> Resources:
+        return self._node.resources
 
     def announce(self, datagram: bytes) -> None:
         self._node.fabric.network.announce(self, datagram)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.cooperation.api import CooperationAlgorithm, Resources
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.client import SimClient, VirtualConnection
@@ -49,6 +49,8 @@ class SimNode:
         self.ended_s: list[float] = []
         """When its lives ended."""
         self.clock_ahead_ms = clock_ahead_ms
+        self.resources = Resources(1.0, 1 << 30)
+        """What is free at its machine, as the test wants it."""
         self._lives = 0
         self._given_up = 0
 

@@ -10,6 +10,7 @@ from isthmus.cooperation import registry
 from isthmus.cooperation.api import (
     LinkOptions,
     Port,
+    Resources,
     SessionInfo,
     SessionKind,
     SessionStatus,
@@ -495,3 +496,10 @@ def test_what_a_link_has_carried_is_counted_by_kind(
 
 def publisher_session(node: SimNode) -> SessionInfo:
     return SessionInfo(99, SessionKind.LOCAL_CLIENT, "p")
+
+
+def test_what_is_free_is_what_the_host_says(pair: tuple[SimNode, SimNode]) -> None:
+    a, b = pair
+    a.resources = Resources(0.25, 1_000)
+    assert a.exchange.resources == Resources(0.25, 1_000)
+    assert b.exchange.resources.cores == 1.0
