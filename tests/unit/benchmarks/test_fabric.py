@@ -47,11 +47,18 @@ def a_local(path: str, far_us: float, *, crossed: int = 0) -> Local:
     return Local(run, 10, {"far broker": 0.001, "far node": 0.001}, crossed)
 
 
-def a_round(sf: float, *, quiet: int = 1, sf_far_us: float = 0.1, sf_crossed: int = 0) -> Round:
+def a_round(
+    sf: float,
+    *,
+    quiet: int = 1,
+    far_node_us: float = 0.3,
+    sf_far_us: float = 0.1,
+    sf_crossed: int = 0,
+) -> Round:
     """Bridge and PF at 200,000 a second, SF at `sf`; lazy subscribers have SF at half."""
     rates = {"bridge": 200_000.0, "sf": sf, "pf": 200_000.0}
     cpu = {"near broker": 0.5, "far broker": 4.0, "generator": 1.0}
-    nodes = {"near node": 0.5, "far node": 2.0}
+    nodes = {"near node": 0.5, "far node": far_node_us}
 
     def runs(factor: float) -> dict[str, Run]:
         return {
@@ -237,7 +244,9 @@ class TestVerdict:
         figures = figures_of([a_round(180_000), a_round(220_000), a_round(240_000)])
         assert figures["rate sf / bridge, waiting"].spread.median == pytest.approx(1.1)
         assert figures["rate sf / bridge, lazy"].spread.median == pytest.approx(0.55)
-        assert figures["CPU far node, sf, waiting"].spread.median == 2.0
+        assert figures["CPU far node, sf, waiting"].spread.median == 0.3
+        total = figures["CPU of all, sf / bridge, waiting"].spread.median
+        assert total == pytest.approx(5.3 / 4.5)
         assert "CPU far node, bridge, waiting" not in figures
 
     def test_disturbed_rounds_do_not_count(self) -> None:
@@ -249,12 +258,12 @@ class TestVerdict:
     def test_targets_that_are_met(self) -> None:
         rounds = [a_round(400_000)]
         targets = targets_of(figures_of(rounds), rounds, a_million())
-        assert [target.met for target in targets] == [True] * 7
+        assert [target.met for target in targets] == [True] * 9
 
     def test_targets_that_are_missed(self) -> None:
-        rounds = [a_round(199_000, sf_far_us=0.3, sf_crossed=1)]
+        rounds = [a_round(199_000, far_node_us=2.0, sf_far_us=0.3, sf_crossed=1)]
         targets = targets_of(figures_of(rounds), rounds, a_million(median_us=20.5))
-        assert [target.met for target in targets] == [False] * 6 + [True]
+        assert [target.met for target in targets] == [False] * 8 + [True]
 
     def test_one_message_that_crossed_in_any_round_is_one_too_many(self) -> None:
         rounds = [a_round(400_000), a_round(400_000, sf_crossed=1), a_round(400_000)]
