@@ -85,6 +85,8 @@ class BrokerCopies:
         """How many the broker has not acknowledged, and by which session."""
         self._given = 0
         """Of them those by `OWN_KEY`."""
+        self._when_known: dict[bytes, list[Callable[[], None]]] = {}
+        """Who waits for what is in flight."""
         self._asked: set[bytes] = set()
         self._local = _Lately()
         """When a local client published last; its own session brings it to the broker."""
@@ -137,6 +139,20 @@ class BrokerCopies:
         ):
             self._doubt(topic, now_s)
         self._inject(message, version, key, done)
+
+    def known(self, message: Message, key: str, done: Callable[[], None]) -> None:
+        """A neighbor's message that a comparison has brought before: `done` when the broker has it.
+
+        It may be owed still, and then it is given as it comes: if a newer one is known before its
+        turn comes, nobody would be given this one any more.
+        """
+        topic = message.topic
+        if topic not in self._store.owed:
+            done()
+        elif topic in self._in_flight:
+            self._when_known.setdefault(topic, []).append(done)
+        else:
+            self.deliver(message, key, done)
 
     def owe(self, retained: Retained, *, ask: bool) -> None:
         """A comparison brought it and the store has it: give it to the broker in its turn."""
@@ -225,6 +241,9 @@ class BrokerCopies:
         by, count = self._in_flight.pop(topic, (key, 0))
         if count > 1:
             self._in_flight[topic] = (by, count - 1)
+            return
+        for done in self._when_known.pop(topic, ()):
+            done()
 
     def _written_lately(self, topic: bytes, now_s: float, *, but_by: str | None) -> bool:
         """At QoS 0 nobody knows when the broker has read it."""

@@ -430,11 +430,13 @@ class Traffic:
         local = self.retention.arrived(message)
         further = replace(route, to_local_broker=False)
         if local is None:
-            # A comparison brought it first, and the broker has it from there.  Further on somebody
-            # may have a newer one, and this one is still to be delivered to who is there now.
+            # A comparison brought it first, and the broker has it from there, or will.  Further on
+            # somebody may have a newer one, and this one is still to be delivered to who is there.
             self.counters["retained_known"] += 1
             if message.number:
                 self._pass_on(message, further, in_hand, key)
+            if route.to_local_broker and in_hand is not None:
+                self.retention.broker.known(message, key, in_hand.wait_for_broker())
             return
         self._pass_on(message, further, in_hand, key)
         if not route.to_local_broker:
