@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from inspect import signature
 from typing import Any, get_args
 
 from isthmus.cooperation.api import (
@@ -218,6 +219,7 @@ class Exchange:
     def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
         """Add a neighbor (ILDM §4.4), or do so when the node runs."""
         options = LinkOptions(lanes, qos)
+        self.discovery.is_wanted(address)
         if self._running:
             self.algorithm.on_node_add(address, options)
         else:
@@ -245,6 +247,10 @@ class Exchange:
         return None if link is None else link.traffic()
 
     def announce(self, data: bytes) -> bool:
+        if not self._running:
+            self.discovery.check(data)
+            self._early.append(lambda: _do(self.discovery.announce, data))
+            return self.discovery.is_on
         return self.discovery.announce(data)
 
     def create_session(self, address: str, options: LinkOptions = AS_CONFIGURED) -> SessionInfo:
@@ -377,8 +383,8 @@ class Exchange:
 
     def lose(self, address: str) -> bool:
         peer = self.links.peers.get(address)
-        if peer is not None and peer.link is not None and peer.link.state.up:
-            return False
+        if peer is not None and peer.link is not None:
+            return False  # it is linked, or kept
         if peer is not None:
             self.close_session(peer.info)
         return True
@@ -615,8 +621,16 @@ def _check_said(algorithm: CooperationAlgorithm, topology: Topology, max_label_b
         raise ValueError(f"{name}.topology is {algorithm.topology!r}: neither 'tree' nor 'any'")
     if not 0 <= algorithm.max_label_bytes <= MAX_LABEL_BYTES:
         raise ValueError(f"{name}.max_label_bytes is not from 0 to {MAX_LABEL_BYTES}")
+    if "label" not in signature(algorithm.route).parameters:
+        raise ValueError(
+            f"{name}.route takes no `label`: route(topic, arrived_on, label, *, retain)"
+        )
     if (algorithm.topology, algorithm.max_label_bytes) != (topology, max_label_bytes):
         raise ValueError(f"what makes {name} must have its `topology` and `max_label_bytes`")
+
+
+def _do(action: Callable[[bytes], object], data: bytes) -> None:
+    action(data)
 
 
 def _nobody_to_hold() -> Callable[[], None]:

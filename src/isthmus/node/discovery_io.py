@@ -90,7 +90,10 @@ class DiscoveryIo:
         try:
             # Several nodes of one machine are in the group; each gets every datagram.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((group.host, group.port))
+            if family == socket.AF_INET6:
+                sock.bind((group.host, group.port, 0, self._interface_v6()))
+            else:
+                sock.bind((group.host, group.port))
             if family == socket.AF_INET:
                 member = socket.inet_aton(group.host) + self._interface_v4()
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)

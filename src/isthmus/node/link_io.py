@@ -171,8 +171,8 @@ async def dial(
     failed: Callable[[str], None],
 ) -> None:
     """Open a channel; exactly one of the two callbacks is called."""
-    target = Address.parse(address)
     try:
+        target = Address.parse(address)
         async with asyncio.timeout(DIAL_TIMEOUT_S):
             transport, _ = await asyncio.get_running_loop().create_connection(
                 lambda: as_protocol(LinkChannel(links, turns, opened)),
@@ -184,5 +184,5 @@ async def dial(
         probe_when_idle(transport.get_extra_info("socket"))
     except TimeoutError:
         failed(f"no answer within {DIAL_TIMEOUT_S:g} s")
-    except (OSError, UnicodeError) as error:  # the latter: no host can have that name
+    except (OSError, ValueError) as error:  # the latter: no host can have that name or address
         failed(str(error) or type(error).__name__)

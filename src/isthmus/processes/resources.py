@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,13 +29,15 @@ class FreeResources:
         self,
         root: Path = Path("/"),
         *,
-        cores: int | None = None,
+        cores: Collection[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root` and what follows are for tests."""
         self._proc = root / "proc"
         self._groups = root / "sys" / "fs" / "cgroup"
-        self._cores = cores or len(os.sched_getaffinity(0))
+        own = os.sched_getaffinity(0) if cores is None else cores
+        self._cores = len(own)
+        self._own_cores = {f"cpu{number}" for number in own}
         self._clock = clock
         self._looked_s = clock()
         self._used_s = self._cpu_used()
@@ -61,11 +63,15 @@ class FreeResources:
     def _cpu_used(self) -> dict[Path, tuple[float, float]]:
         """Of the machine and of each group that has a quota: cores, and CPU time used."""
         found = {}
-        stat = _words(self._proc / "stat")
-        if stat[:1] == ["cpu"] and len(stat) > 8:
-            ticks = [int(word) for word in stat[1:9]]
-            busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for the disk
-            found[self._proc] = float(self._cores), busy / os.sysconf("SC_CLK_TCK")
+        busy, seen = 0, 0
+        for line in _text(self._proc / "stat").splitlines():
+            name, *words = line.split()
+            if name in self._own_cores and len(words) > 7:
+                ticks = [int(word) for word in words[:8]]
+                busy += sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for the disk
+                seen += 1
+        if seen:
+            found[self._proc] = float(seen), busy / os.sysconf("SC_CLK_TCK")
         for group in self._own("cpu"):
             quota = _words(group / "cpu.max")
             if len(quota) == 2 and quota[0].isdigit():
@@ -93,8 +99,17 @@ class FreeResources:
             ):
                 most, now = _number(group / limit), _number(group / used)
                 if 0 <= most < _UNLIMITED and now >= 0:
-                    free = min(free, max(0, most - now))
+                    free = min(free, max(0, most - now + self._reclaimable(group)))
         return free
+
+    @staticmethod
+    def _reclaimable(group: Path) -> int:
+        """Pages of files that nobody uses: they count as used, and are given back when needed."""
+        for line in _text(group / "memory.stat").splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("inactive_file", "total_inactive_file"):
+                return int(value)
+        return 0
 
     # ---- groups --------------------------------------------------------------------------
 

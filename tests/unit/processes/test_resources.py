@@ -27,11 +27,12 @@ class Machine:
 
     def busy(self, seconds: float) -> None:
         """All processes of the machine have used so much."""
-        ticks = int(seconds * 100)
-        self.write("proc/stat", f"cpu {ticks} 0 0 999999 50 0 0 0 0 0\ncpu0 1 2 3\n")
+        ticks = int(seconds * 100) // 4
+        each = "".join(f"cpu{n} {ticks} 0 0 999999 50 0 0 0 0 0\n" for n in range(4))
+        self.write("proc/stat", f"cpu {100 * ticks} 0 0 0 0 0 0 0 0 0\n{each}cpu4 77777 0\n")
 
     def looked(self) -> FreeResources:
-        return FreeResources(self.root, cores=4, clock=lambda: self.now_s)
+        return FreeResources(self.root, cores=range(4), clock=lambda: self.now_s)
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def test_groups_of_version_2(machine: Machine, seen_as_root: bool) -> None:
         machine.write("sys/fs/cgroup/site/cpu.stat", "usage_usec 1000000\nuser_usec 5\n")
         machine.write("sys/fs/cgroup/site/memory.max", "max")
     machine.write(f"{inner}memory.max", 2 * GIB)
-    machine.write(f"{inner}memory.current", GIB)
+    machine.write(f"{inner}memory.current", GIB + 4_096)
+    machine.write(f"{inner}memory.stat", "anon 5\ninactive_file 4096\n")
     free = machine.looked()
     assert free.now()[1] == GIB
     machine.now_s = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -225,6 +226,36 @@ def test_without_settings_nobody_is_told() -> None:
     assert a.exchange.announce(b"x") is False
     a.exchange.discovery.arrived(b"x", "y")
     assert a.exchange.status()["discovery"]["ignored"] == {}
+
+
+def test_a_found_neighbor_is_kept_as_long_as_any_other() -> None:
+    fabric, (a, b) = group("a", "b", algorithm="pf", datagrams=DatagramSettings())
+    fabric.link_settings = replace(SECRET, hold_s=600.0)
+    for node in (a, b):
+        fabric.crash(node)
+        fabric.restart(node)
+    subscriber = b.client("s", clean_start=False, session_expiry_s=10_000)
+    subscriber.subscribe("t")
+    publisher = a.client("p")
+    fabric.run(20.0)
+    fabric.crash(b)
+    fabric.run(10.0)
+    publisher.publish("t", b"kept", qos=1)
+    fabric.run(FORGET_S + 30.0)
+    fabric.restart(b)
+    fabric.run(60.0)
+    assert subscriber.payloads() == [b"kept"]
+    assert a.exchange.counters["given_up"] == 0
+
+
+def test_what_a_person_adds_is_not_forgotten_with_what_was_found() -> None:
+    fabric, (a, b) = group("a", "b", algorithm="pf", datagrams=DatagramSettings())
+    fabric.run(20.0)
+    a.exchange.add_peer(b.address)
+    b.exchange.add_peer(a.address)
+    fabric.crash(b)
+    fabric.run(FORGET_S + 60.0)
+    assert b.address in a.exchange.links.peers
 
 
 class Talking(PublicationFlooding):

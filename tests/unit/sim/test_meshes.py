@@ -177,6 +177,57 @@ def test_numbers_that_are_not_ones_own_keep_nobody_from_getting_a_message() -> N
         assert sorted(each.payloads()) == sorted(published)
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_two_contents_under_one_number_do_not_circulate(qos: int) -> None:
+    hops: list[HopRecord] = []
+    fabric, nodes, subscribers = mesh(Flooding, "abcd")
+    fabric.network.on_hop = hops.append
+    for number, link in enumerate(nodes[0].exchange.links):
+        message = Message(b"t/1", b"%d" % (number % 2), qos=qos, origin="victim")
+        message.number = number_of("1f", 1)
+        link.send(message, fabric.now_s, None)
+    fabric.run(5.0)
+    assert len(hops) < 30
+    for each in subscribers[1:]:
+        assert sorted(each.payloads()) == [b"0", b"1"]
+
+
+def test_a_copy_that_has_expired_does_not_stand_for_one_that_has_not() -> None:
+    fabric, (a, b, c), (_, _, at_c) = mesh(Flooding, "abc")
+    number = number_of(a.exchange.incarnation, 1)
+    expired = Message(b"t/1", b"x", origin="a", number=number, expiry_s=0)
+    b.exchange.links.links["c"].send(expired, fabric.now_s, None)
+    fabric.run(0.5)
+    assert counters(c)["expired"] == 1
+    publisher = a.client("p")
+    fabric.run(0.1)
+    publisher.publish("t/1", b"x", qos=2)
+    fabric.settle()
+    assert at_c.payloads() == [b"x"]
+
+
+def test_messages_at_qos_0_do_not_wait_for_neighbors_of_the_last_life() -> None:
+    settings = LinkSettings(queue_bytes=65_536, hold_s=60.0)
+    fabric, (a, _, c), (_, _, at_c) = mesh(Flooding, "abc", settings)
+    fabric.crash(c)
+    fabric.crash(a)
+    fabric.run(1.0)
+    fabric.restart(a)
+    fabric.run(3.0)
+    publisher = a.client("p2")
+    fabric.run(0.5)
+    publisher.publish("t/1", b"kept", qos=1)
+    for _ in range(200):
+        publisher.publish("t/1", bytes(400), expiry_s=600)
+        fabric.run(0.001)
+    fabric.run(1.0)
+    assert counters(a)["given_up"] == 0
+    fabric.restart(c)
+    at_c.subscribe("t/#")
+    fabric.run(20.0)
+    assert counters(a)["given_up"] == 0
+
+
 def test_a_message_without_a_number_ends_the_link() -> None:
     fabric, (a, b, _), _ = mesh(Flooding, "abc")
     a.exchange.links.links["b"].send(Message(b"t/1", b"x", origin="a"), fabric.now_s, None)
@@ -284,6 +335,32 @@ def test_labels_survive_a_connection_that_breaks() -> None:
     fabric.settle()
     for each in subscribers:
         assert sorted(each.payloads()) == sorted(b"%d" % number for number in range(50))
+
+
+class TooLong(Flooding):
+    name = "too-long"
+    max_label_bytes = 1
+
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        plain = super().route(topic, arrived_on, retain=retain)
+        return Route.labeled([(session, b"two") for session in plain.neighbors])
+
+
+def test_an_algorithm_that_breaks_its_own_word_is_told() -> None:
+    _, (a, _), _ = mesh(TooLong, "ab")
+    with pytest.raises(ValueError, match=r"TooLong.route gives a label of 3 bytes"):
+        a.exchange.client_routes[b"t/1"]
+
+
+def test_a_route_without_a_label_is_told_at_the_start() -> None:
+    class Old(Flooding):
+        def route(self, topic: str, arrived_on: SessionInfo, *, retain: bool) -> Route:  # type: ignore[override]
+            return Route()
+
+    with pytest.raises(ValueError, match="takes no `label`"):
+        SimFabric(algorithm=Old).node("a")
 
 
 # ---- hops --------------------------------------------------------------------------------

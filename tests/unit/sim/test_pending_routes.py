@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.cooperation.api import Route, SessionInfo
+from isthmus.cooperation.api import Route, SessionInfo, SessionKind
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
+from isthmus.sim.soak import soak
 
 SETTINGS = LinkSettings(hold_s=20.0, queue_bytes=200_000)
 OPEN_S = 5.0
@@ -149,6 +150,88 @@ def test_too_many_hold_their_publisher() -> None:
     fabric.run(4 * OPEN_S)
     for each in subscribers:
         assert numbers(each) == list(range(sent))
+
+
+class Settling(PublicationFlooding):
+    """Paths are there a second after the last neighbor has come, or gone."""
+
+    name = "settling"
+
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        route = super().route(topic, arrived_on, retain=retain)
+        if getattr(self, "there", False):
+            return route
+        return Route(pending=True, to_local_broker=route.to_local_broker)
+
+    def on_session_established(self, session: SessionInfo) -> None:
+        super().on_session_established(session)
+        self._settle(session)
+
+    def on_session_closed(self, session: SessionInfo) -> None:
+        super().on_session_closed(session)
+        self._settle(session)
+
+    def on_tcp_down(self, session: SessionInfo) -> None:
+        self._settle(session)
+
+    def _settle(self, session: SessionInfo) -> None:
+        if session.kind is SessionKind.NEIGHBOR:
+            self.there = False
+            self.port.routes_changed()
+            self.port.set_timer(1.0, "there")
+
+    def on_timer(self, key: Hashable) -> None:
+        self.there = True
+        self.port.routes_changed()
+
+
+@pytest.mark.parametrize("profile", ["outages", "oneway", "kills", "double"])
+def test_schedules_with_paths_that_take_their_time(profile: str) -> None:
+    soaked = soak(Settling, range(12), profile=profile, max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+
+
+def test_a_retained_message_whose_path_is_pending_reaches_the_broker() -> None:
+    fabric, (a, b, _), (_, at_b, _) = line()
+    publisher = a.client("p")
+    fabric.run(0.1)
+    publisher.publish("t/1", b"0", qos=1, retain=True)
+    fabric.run(OPEN_S + 1.0)
+    assert numbers(at_b) == [0]
+    assert b.broker.retained["t/1"].payload == b"0"
+
+
+def test_clients_that_publish_once_and_go_fill_nothing() -> None:
+    fabric, (a, *_), _ = line()
+    for number in range(300):
+        client = a.client(f"c{number}")
+        fabric.run(0.01)
+        client.publish("never/1", bytes(10_000), qos=1)
+        fabric.run(0.01)
+        client.vanish()
+    assert a.exchange.traffic.pending.bytes < 3 * SETTINGS.queue_bytes
+
+
+def test_sweeping_begins_once() -> None:
+    fabric, (a, *_), _ = line()
+    pending = a.exchange.traffic.pending
+    publisher = a.client("p")
+    fabric.run(0.1)
+    sweeps = 0
+    sweep = pending._sweep
+
+    def counted() -> None:
+        nonlocal sweeps
+        sweeps += 1
+        sweep()
+
+    pending._sweep = counted  # type: ignore[method-assign]
+    for _ in range(600):
+        publisher.publish("never/1", bytes(2_000), qos=1)
+        fabric.run(0.1)
+    assert sweeps <= 62
 
 
 def test_a_node_that_stops_counts_what_waits() -> None:

@@ -252,8 +252,8 @@ class Injection:
         self._shell.write(frame)
         return True
 
-    def give_up(self, size: int) -> int:
-        """See `Host.give_up_injected`."""
+    def give_up(self, size: int, neighbor: str = "") -> int:
+        """See `Host.give_up_injected`; of `neighbor` alone, if others share this."""
         # Suspects may be at the broker already, and one of them may stand accused.
         newest = {each.message.topic: each for each in self._waiting if each.message.retain}
         given_up, kept = [], deque[InjectedMessage]()
@@ -262,6 +262,7 @@ class Injection:
             if (
                 size > 0
                 and message.qos
+                and (not neighbor or _neighbor_of(message) == neighbor)
                 and not entry.suspect
                 and newest.get(message.topic) is not entry
                 and self._newest.get(message.topic) is not entry
@@ -478,3 +479,7 @@ def _refusal(frame: bytes) -> int | None:
     if isinstance(packet, PubAck | PubRec) and packet.reason_code >= 0x80:
         return int(packet.reason_code)
     return None
+
+
+def _neighbor_of(message: Message) -> str:
+    return message.came_from.name if message.came_from is not None else ""

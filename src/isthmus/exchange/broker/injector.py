@@ -181,7 +181,8 @@ class Injector:
             self._witness = None
 
     def set_aside(self, message: Message, cause: str) -> None:
-        self._own.set_aside(message, self.key, cause)
+        by = message.came_from.name if message.came_from is not None else self.key
+        self._own.set_aside(message, by, cause)
 
     def refused(self, message: Message, code: int) -> None:
         self._host.log(

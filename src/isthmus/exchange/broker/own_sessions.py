@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from isthmus.exchange.broker.aversions import Aversions
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.broker.retained_reader import RetainedReader
+from isthmus.exchange.retained.broker import WRITTEN_S
 from isthmus.exchange.session import SessionHost
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.packets import Connect
@@ -85,7 +86,10 @@ class OwnSessions:
 
     def give_up_injected(self, key: str, size: int) -> int:
         injector = self._places.get(key)
-        return 0 if injector is None else injector.give_up(size)
+        if injector is None:
+            return 0
+        is_shared = sum(each is injector for each in self._places.values()) > 1
+        return injector.give_up(size, key if is_shared else "")
 
     def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
         return self._injector(key).inject_plain(topic, payload)
@@ -128,11 +132,17 @@ class OwnSessions:
             return
         del self._places[key]
         if injector in self._places.values():
-            return  # others share it
+            # Others share it; what it has published of this one may be asked for a little longer.
+            self.host.call_later(WRITTEN_S, partial(self._forget, injector, key))
+            return
         injector.close()
         del self.injectors[injector.key], self._used[injector]
         if not self.injectors:
             self.refused("")
+
+    def _forget(self, injector: Injector, key: str) -> None:
+        if self._places.get(key) is not injector and injector in self._used:
+            self._used[injector].discard(key)
 
     ask_retained: Callable[
         [Sequence[bytes], Callable[[Mapping[bytes, bytes | None] | None], None]], None

@@ -32,7 +32,7 @@ _FORMS = {
     "node id": re.compile(r"[A-Za-z0-9._-]{1,64}"),
     "incarnation": re.compile(r"[0-9a-f]{1,32}"),
     "algorithm": re.compile(r"[!-~]{1,64}"),
-    "address": re.compile(r"(?:[A-Za-z0-9._:%\[\]-]{1,240}:[0-9]{1,5})?"),
+    "address": re.compile(r"(?:(?:[A-Za-z0-9._%-]{1,240}|\[[0-9A-Za-z:.%-]{1,238}\]):[0-9]{1,5})?"),
 }
 
 

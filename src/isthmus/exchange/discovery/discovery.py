@@ -3,8 +3,8 @@
 By datagrams, which may be lost, come twice or late, and may be anybody's.  What was not made with
 the fabric's secret is not heard.  What was may be *replayed* by others: an announcement counts only
 once, only if it is not much older than the latest one of its node, and only if its stamp is near
-this node's own clock.  So a replay can at most repeat, for `CLOCK_S` after this node has started,
-what was true then.
+this node's own clock.  So a replay can at most repeat what was true `CLOCK_S` ago, to a node that
+has not heard it then.
 
 An algorithm announces and hears by itself (`discovers`).  For others the node does it: it announces
 itself every `every_s`, and links with who announces itself and is not in its fabric yet, after a
@@ -17,11 +17,11 @@ Bounded: the latest stamps of `MAX_KNOWN` nodes are known, those heard of longes
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from isthmus.cooperation.api import AnnouncedNode
+from isthmus.cooperation.api import MAX_ANNOUNCEMENT_BYTES, AnnouncedNode
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.discovery.datagrams import Announcement, read, write
 from isthmus.exchange.host import Cancellable, Host
@@ -83,8 +83,10 @@ class DiscoveryOwner(Protocol):
 class _Known:
     """What has been heard of one node."""
 
-    stamps: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_STAMPS))
+    stamps: set[int] = field(default_factory=set)
     latest: int = 0
+    floor: int = 0
+    """What is not greater has been forgotten, and does not count."""
 
 
 class Discovery:
@@ -126,7 +128,21 @@ class Discovery:
         if self._timer is not None:
             self._timer.cancel()
 
+    @property
+    def is_on(self) -> bool:
+        return self._settings is not None
+
+    def is_wanted(self, address: str) -> None:
+        """Somebody wants it dialed, announced or not."""
+        self._found.pop(address, None)
+
     # ---- announcing ----------------------------------------------------------------------
+
+    @staticmethod
+    def check(data: bytes) -> None:
+        """Raises `ValueError` if they are too long."""
+        if len(data) > MAX_ANNOUNCEMENT_BYTES:
+            raise ValueError(f"an announcement of {len(data)} bytes; {MAX_ANNOUNCEMENT_BYTES} fit")
 
     def announce(self, data: bytes = b"") -> bool:
         """Say who this node is; False if it is not configured to whom."""
@@ -210,14 +226,14 @@ class Discovery:
         self._known[node_id] = known
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
-        if stamp in known.stamps or stamp < known.latest - LATE_MS:
+        if stamp in known.stamps or stamp <= max(known.floor, known.latest - LATE_MS):
             self.ignored["repeated"] += 1
             return False
-        if len(known.stamps) == MAX_STAMPS and stamp < min(known.stamps):
-            self.ignored["repeated"] += 1
-            return False
-        known.stamps.append(stamp)
+        known.stamps.add(stamp)
         known.latest = max(known.latest, stamp)
+        if len(known.stamps) > MAX_STAMPS:
+            known.floor = min(known.stamps)
+            known.stamps.discard(known.floor)
         return True
 
     def _ignore(self, cause: str, remote: str, said: str, node_id: str = "") -> None:

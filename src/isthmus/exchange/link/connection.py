@@ -181,6 +181,8 @@ class Connection:
         """Ask whether the other end is there; it has answered when `pongs` is the result."""
         self.send(PINGREQ)
         self.pings += 1
+        if self.link is not None:
+            self.link.control_sent_bytes += len(PINGREQ)
         if self._timed <= self.pongs:
             self._timed, self._timed_s = self.pings, self._now()
         return self.pings

@@ -84,7 +84,7 @@ CAUSES = BEFORE_PROOF | {
 """Why a link can be refused."""
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9._:%\[\]-]{1,255}:[0-9]{1,5})?")
+_ADDRESS = re.compile(r"(?:(?:[A-Za-z0-9._%-]{1,255}|\[[0-9A-Za-z:.%-]{1,253}\]):[0-9]{1,5})?")
 _INCARNATION = re.compile(r"[0-9a-f]{1,32}")
 
 

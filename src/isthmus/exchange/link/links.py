@@ -266,8 +266,12 @@ class Links:
         """Take one packet; how long not to hear this neighbor, if that took long."""
         head = frame[0]
         link = connection.link
+        if link is not None and head >= 0xC0:
+            link.control_received_bytes += len(frame)
         if frame == PINGREQ:
             connection.send(PINGRESP)
+            if link is not None:
+                link.control_sent_bytes += len(PINGRESP)
         elif frame == PINGRESP:
             connection.ponged()
             if link is not None:

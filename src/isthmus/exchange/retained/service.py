@@ -242,14 +242,14 @@ class Retention:
         """A comparison brought something: to the broker, and to the other neighbors."""
         self._counters["retained_synchronized"] += 1
         kept = self.store.has_body(retained.topic)
+        message = message_of(retained, self._node_id, self._host.now())
+        self._owner.number(message)
         for other in self._owner.other_links(link):
             compared = self._compared.get(other)
             if kept and compared is not None:
                 compared.sync.push(retained.topic)
                 self._say_soon(other)
             else:
-                message = message_of(retained, self._node_id, self._host.now())
-                self._owner.number(message)
                 other.send(message, self._host.now(), None)
         self.broker.owe(retained, ask=unknown)
 

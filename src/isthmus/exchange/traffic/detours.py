@@ -140,7 +140,12 @@ class Detours:
 
     def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
         message = entry.message
-        for hop in self._present(message).hops:
+        present = self._routes.of(message, self._source(message))
+        if present.pending:
+            self.wait_for_path(message, entry.in_hand)
+            entry.finish(neighbor)
+            return
+        for hop in present.hops:
             session, label = hop
             link = self._by_session.get(session)
             if link is None or session.name != neighbor or hop in message.passed_to:
@@ -193,7 +198,7 @@ class Detours:
         Who had it already has led there since `since_s`, perhaps not when it was sent.
         """
         message = entry.message
-        present = self._present(message)
+        present = self._routes.of(message, self._source(message))
         if present.pending:
             self.wait_for_path(message, entry.in_hand)
             entry.finish(neighbor)
@@ -219,11 +224,14 @@ class Detours:
         sent = new if message.arrived_s < since_s else message.passed_to
         return way is None or all(way != session.name for session, _ in sent)
 
-    def _present(self, message: Message) -> Route:
-        """Where `message` would go if it came now."""
+    def present(self, message: Message) -> Route:
+        """Where `message` goes now, whatever was remembered of its topic."""
+        return self._routes.present(message, self._source(message))
+
+    def _source(self, message: Message) -> SessionInfo | None:
+        """From where `message` would come now: as if from a client, if its neighbor has gone."""
         source = message.came_from
-        known = message.label or source in self._by_session
-        return self._routes.of(message, source if known else None)
+        return source if message.label or source in self._by_session else None
 
     # ---- slices --------------------------------------------------------------------------
 

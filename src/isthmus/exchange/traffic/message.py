@@ -139,6 +139,15 @@ class Message:
         """The bytes that it takes in memory while it waits in one queue, roughly."""
         return len(self.payload) + len(self.topic) + len(self.properties) + OVERHEAD_BYTES
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """All that the publisher said, by which copies are known; short for a plain message."""
+        if self.qos or self.retain or self.properties or self.expiry_s is not None:
+            lasts = self.expiry_s is None
+            said = (self.qos, self.retain, self.properties, self.version, lasts)
+            return self.topic, self.payload, said
+        return self.topic, self.payload
+
     def expired(self, now_s: float) -> bool:
         return self.expiry_s is not None and now_s - self.arrived_s >= self.expiry_s
 

@@ -66,7 +66,7 @@ class PendingRoutes:
         self._topics: dict[bytes, deque[_Waiting]] = {}
         self._turns: deque[bytes] = deque()
         """Topics to look at."""
-        self._looking = False
+        self._looking = self._stopped = False
         self._sweeper: Cancellable | None = None
         self._when_room: list[Callable[[], None]] = []
         self.bytes = 0
@@ -86,7 +86,13 @@ class PendingRoutes:
         if in_hand is not None:
             in_hand.wait_for(PATH)
         waiting = _Waiting(message, in_hand, self._host.now(), given)
-        self._topics.setdefault(message.topic, deque()).append(waiting)
+        on_topic = self._topics.setdefault(message.topic, deque())
+        # What was on its way to a neighbor that is given up came before what waits here.
+        later: list[_Waiting] = []
+        while on_topic and on_topic[-1].message.arrived_s > message.arrived_s:
+            later.append(on_topic.pop())
+        on_topic.append(waiting)
+        on_topic.extend(reversed(later))
         self.bytes += message.cost
         if self._sweeper is None:
             self._sweeper = self._host.call_later(SWEEP_S, self._sweep)
@@ -95,6 +101,11 @@ class PendingRoutes:
 
     def has_room(self) -> bool:
         return self.bytes <= self._queue_bytes
+
+    @property
+    def overfull(self) -> bool:
+        """Beyond that not even one more of a client may wait."""
+        return self.bytes > 2 * self._queue_bytes
 
     def when_room(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` when there is room again."""
@@ -125,11 +136,12 @@ class PendingRoutes:
     def _look(self) -> None:
         self._looking = False
         left = STEP
-        while self._turns and left > 0:
-            left = self._look_at(self._turns[0], left)
-            if left > 0:
-                self._turns.popleft()
-        if self._turns:
+        while self._turns and left > 0 and not self._stopped:
+            topic = self._turns.popleft()
+            left = self._look_at(topic, left)
+            if left <= 0:
+                self._turns.appendleft(topic)
+        if self._turns and not self._stopped:
             self._look_soon()
 
     def _look_at(self, topic: bytes, most: int) -> int:
@@ -174,10 +186,11 @@ class PendingRoutes:
             self._host.log(
                 "warning", "messages given up: no path was set up for them", messages=lost
             )
-        if self._topics:
+        if self._topics and self._sweeper is None:
             self._sweeper = self._host.call_later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
+        self._stopped = True
         if self._sweeper is not None:
             self._sweeper.cancel()
 

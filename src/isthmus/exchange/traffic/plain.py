@@ -83,6 +83,8 @@ class PlainMessages:
         if found is None:
             return None
         start, end = _header(frame)
+        if not end:
+            return None
         end -= self._tail
         known = found.get(frame[start:end])
         return None if known is None else (known, frame[end:])

@@ -95,8 +95,18 @@ class Routes:
     def _ask(self, topic: str, arrived_on: SessionInfo, label: bytes = b"") -> Route:
         if topic.startswith("$"):
             return Route()  # about the broker itself, and never anybody else's
-        route = self.algorithm.route(topic, arrived_on, label, retain=False)
+        route = self._answer(topic, arrived_on, label, retain=False)
         return replace(route, pending=True) if self.is_pending(topic.encode()) else route
+
+    def _answer(self, topic: str, arrived_on: SessionInfo, label: bytes, *, retain: bool) -> Route:
+        route = self.algorithm.route(topic, arrived_on, label, retain=retain)
+        most = self.algorithm.max_label_bytes
+        if route.labels and max(map(len, route.labels)) > most:
+            raise ValueError(
+                f"{type(self.algorithm).__name__}.route gives a label of "
+                f"{max(map(len, route.labels))} bytes; its max_label_bytes is {most}"
+            )
+        return route
 
     def of(self, message: Message, source: SessionInfo | None) -> Route:
         """Where `message` goes from `source`; None is a local client."""
@@ -109,8 +119,8 @@ class Routes:
 
     def present(self, message: Message, source: SessionInfo | None) -> Route:
         """What the algorithm says now, whatever was remembered."""
-        return self.algorithm.route(
-            message.topic.decode(),
+        return self._answer(
+            decode_topic(message.topic),
             source or self._any_client,
             message.label,
             retain=message.retain,
@@ -124,7 +134,8 @@ class Routes:
             table = self._of_labels[session, label] = RouteTable(
                 lambda topic: self._ask(topic, session, label)
             )
-            table.most = MAX_TOPICS // MAX_LABELS
+            for each in self._of_labels.values():
+                each.most = MAX_TOPICS // len(self._of_labels)
         return table
 
     def _from(self, session: SessionInfo) -> RouteTable:

@@ -25,7 +25,7 @@ nodes and numbers makes only his own short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -109,13 +109,13 @@ class SeenMessages:
         origin: str,
         number: str,
         neighbor: str,
-        content: tuple[bytes, bytes],
+        content: Hashable,
         label: bytes = b"",
     ) -> Novelty:
         """Judge what `neighbor` brings; it is remembered if it is new.
 
-        `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.  With
-        another label it is another message.
+        `number` is ``<incarnation>.<hexadecimal count>``, `content` all that the publisher said.
+        With another label it is another message.
         """
         incarnation, _, count = number.partition(".")
         return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
@@ -126,7 +126,7 @@ class SeenMessages:
         incarnation: str,
         count: int,
         neighbor: str,
-        content: tuple[bytes, bytes],
+        content: Hashable,
         label: bytes = b"",
     ) -> Novelty:
         """`take` of a number that was taken apart before."""

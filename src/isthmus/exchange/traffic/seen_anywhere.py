@@ -3,17 +3,19 @@
 Where the links form a tree, a neighbor's word for a message's number counts only if it is on the
 way to the origin (`seen`).  In a mesh a message may come from anywhere.  So that nobody can make
 others discard messages of a node by using up its numbers, a number is remembered with what the
-message said: the same number with the same topic and payload is a repetition, with others it is
-not.
+message said: the same number with the same content is a repetition, with another it is not.  Of a
+number the first content is kept with the number; others, which nobody honest has, are *disputed*,
+and remembered for the neighbor that brought them, `MAX_DISPUTED` of each.
 
-Numbers of one origin are dense, and kept in blocks.  A block counts for the neighbor that was the
-first to bring one of its numbers; with more than `MAX_BLOCKS` the oldest one of the neighbor that
-has the most is forgotten, so who invents numbers makes his own memory short before that of others.
+Numbers of one origin are dense, and kept in blocks, for each label by themselves.  A block counts
+for the neighbor that was the first to bring one of its numbers; with more than `MAX_BLOCKS` the
+oldest one of the neighbor that has the most is forgotten.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Hashable
 
 from isthmus.exchange.traffic.seen import Novelty
 
@@ -22,10 +24,13 @@ __all__ = ["SeenAnywhere"]
 BLOCK_BITS = 7
 BLOCK_NUMBERS = 1 << BLOCK_BITS
 MAX_BLOCKS = 32_768
-"""About 40 MB, and four million numbers."""
+"""About 40 MB, and four million numbers if there are no labels."""
+MAX_DISPUTED = 4_096
 
 _Key = tuple[str, str, bytes, int]
 """Origin, its incarnation, label, and which `BLOCK_NUMBERS` of its numbers."""
+_Dispute = tuple[_Key, int, int]
+"""Block, place in it, and what was said."""
 _EMPTY = array("Q", bytes(8 * BLOCK_NUMBERS))
 _MASK = (1 << 64) - 1
 
@@ -36,6 +41,9 @@ class SeenAnywhere:
     def __init__(self, node_id: str, incarnation: str) -> None:
         self._own = (node_id, incarnation)
         self._blocks: dict[_Key, array[int]] = {}
+        self._disputed: dict[_Dispute, None] = {}
+        self._disputes: dict[str, dict[_Dispute, None]] = {}
+        """By who has brought them, the oldest first."""
         self._brought: dict[str, dict[_Key, None]] = {}
         """By the neighbor that they count for, the oldest first."""
 
@@ -47,12 +55,12 @@ class SeenAnywhere:
         origin: str,
         number: str,
         neighbor: str,
-        content: tuple[bytes, bytes],
+        content: Hashable,
         label: bytes = b"",
     ) -> Novelty:
         """Judge what `neighbor` brings; it is remembered if it is new.
 
-        `number` is ``<incarnation>.<hexadecimal count>``, `content` topic and payload.
+        `number` is ``<incarnation>.<hexadecimal count>``, `content` all that the publisher said.
         """
         incarnation, _, count = number.partition(".")
         return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
@@ -63,7 +71,7 @@ class SeenAnywhere:
         incarnation: str,
         count: int,
         neighbor: str,
-        content: tuple[bytes, bytes],
+        content: Hashable,
         label: bytes = b"",
     ) -> Novelty:
         """`take` of a number that was taken apart before."""
@@ -76,17 +84,30 @@ class SeenAnywhere:
         slot, said = count & (BLOCK_NUMBERS - 1), hash(content) & _MASK or 1
         if block[slot] == said:
             return Novelty.REPEATED
-        # Of two that say different things under one number, the latter is remembered: who comes
-        # first with a number that is not his own does not keep the other's from being known.
-        block[slot] = said
+        if not block[slot]:
+            block[slot] = said
+            return Novelty.NEW
+        return self._dispute(neighbor, (key, slot, said))
+
+    def _dispute(self, neighbor: str, dispute: _Dispute) -> Novelty:
+        """Something else was said under that number before."""
+        if dispute in self._disputed:
+            return Novelty.REPEATED
+        mine = self._disputes.setdefault(neighbor, {})
+        mine[dispute] = self._disputed[dispute] = None
+        if len(mine) > MAX_DISPUTED:
+            oldest = next(iter(mine))
+            del mine[oldest], self._disputed[oldest]
         return Novelty.NEW
 
     def _begin(self, key: _Key, neighbor: str) -> array[int]:
         if len(self._blocks) >= MAX_BLOCKS:
-            most = max(self._brought.values(), key=len)
-            oldest = next(iter(most))
-            del most[oldest]
+            who = max(self._brought, key=lambda name: len(self._brought[name]))
+            oldest = next(iter(self._brought[who]))
+            del self._brought[who][oldest]
             del self._blocks[oldest]
+            if not self._brought[who]:
+                del self._brought[who]
         block = self._blocks[key] = _EMPTY[:]
         self._brought.setdefault(neighbor, {})[key] = None
         return block
@@ -98,4 +119,6 @@ class SeenAnywhere:
         """It may have been a neighbor before."""
 
     def left(self, neighbor: str) -> None:
-        """What it brought may be brought again by others."""
+        """What it brought may be brought again by others; not what is disputed."""
+        for dispute in self._disputes.pop(neighbor, ()):
+            del self._disputed[dispute]

@@ -131,7 +131,7 @@ class Traffic:
         self.pending = PendingRoutes(
             host,
             counters,
-            present=lambda message: self.routes.present(message, message.came_from),
+            present=self.detours.present,
             send=self._pass_on_at_last,
             settled=lambda topic: self._forget_routes([topic.decode()]),
             queue_bytes=links.settings.queue_bytes,
@@ -212,7 +212,13 @@ class Traffic:
         Who is held for a link has sent it one message too many, or many if he hangs up then: in
         the long run that bounds nothing, if only enough of them come.
         """
-        if not self._overfull or not message.qos:
+        if not message.qos:
+            return False
+        if self.pending.overfull and self.routes.of(message, None).pending:
+            self.counters["publishers_held"] += 1
+            self.pending.when_room(hold())
+            return True
+        if not self._overfull:
             return False
         for link in list(self._overfull):
             if not link.state.up or link.has_room(Room.UNACKNOWLEDGED, OVERFULL):
@@ -302,6 +308,10 @@ class Traffic:
         if message.hops > max(LEAST_HOPS, 2 * self.guard.size):
             self.counters["hops_dropped"] += 1
             _done_with(in_hand)
+        elif message.expired(now_s):
+            # Its number is not taken: one that is as true and lasts may come from elsewhere.
+            self.counters["expired"] += 1
+            _done_with(in_hand)
         elif message.number:
             self._judge(link, frame, message, in_hand, now_s + DOUBT_S)
         elif self.guard.is_primary(message.origin, link.info.name):
@@ -319,9 +329,8 @@ class Traffic:
         until_s: float,
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
-        content = (message.topic, message.payload)
         verdict = self.seen.take(
-            message.origin, message.number, link.info.name, content, message.label
+            message.origin, message.number, link.info.name, message.content, message.label
         )
         if verdict is Novelty.NEW:
             if in_hand is not None:
@@ -333,7 +342,7 @@ class Traffic:
             self.counters["repeated"] += 1
             if in_hand is not None:
                 self.in_hand.repeated(in_hand)
-        elif self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
+        elif message.qos and self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
             self._doubtful.append((link, frame, message, in_hand, until_s))
             if self._doubt_timer is None:
                 self._doubt_timer = self.host.call_later(
@@ -378,9 +387,8 @@ class Traffic:
 
     def _is_for_broker(self, message: Message) -> bool:
         """Whether the broker has not got it yet, with another label or from a client of its own."""
-        content = (message.topic, message.payload)
         neighbor = message.came_from.name if message.came_from is not None else ""
-        given = self._given.take(message.origin, message.number, neighbor, content)
+        given = self._given.take(message.origin, message.number, neighbor, message.content)
         return given is Novelty.NEW
 
     def _take_plain(self, known: Known, rest: bytes, neighbor: str) -> bool | None:
@@ -435,11 +443,11 @@ class Traffic:
             self.counters["retained_known"] += 1
             if message.number:
                 self._pass_on(message, further, in_hand, key)
-            if route.to_local_broker and in_hand is not None:
+            if (route.to_local_broker or route.pending) and in_hand is not None:
                 self.retention.broker.known(message, key, in_hand.wait_for_broker())
             return
         self._pass_on(message, further, in_hand, key)
-        if not route.to_local_broker:
+        if not (route.to_local_broker or route.pending):
             return
         if local is message:
             done = in_hand.wait_for_broker() if in_hand is not None else None
@@ -464,14 +472,14 @@ class Traffic:
             self.counters["expired"] += 1
             return
         if route.pending:
-            if route.to_local_broker:
+            if route.to_local_broker and message.came_from is not None:
                 self._inject(message, key, in_hand)
             # What is retained is the broker's already, if it is news (`_retained_arrived`).
             given = route.to_local_broker or message.retain
             self.pending.put(message, in_hand, given=given)
             return
         awaiting: list[Awaited] = []
-        if message.number and self.recovery.active:
+        if message.qos and self.recovery.active:
             awaiting = self.detours.awaiting(message, route)
         hops = route.hops
         if awaiting:
@@ -487,7 +495,7 @@ class Traffic:
                     down.append(link)
         for awaited in awaiting:
             self.detours.wait_for(awaited, Outgoing(message, message.qos, in_hand))
-        if route.to_local_broker:
+        if route.to_local_broker and message.came_from is not None:
             self._inject(message, key, in_hand)
         for link in down:
             self._is_full(link)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from isthmus.cooperation.api import SessionInfo, SessionKind
 from isthmus.exchange.broker import injector as module
 from isthmus.exchange.broker.injection import TRIES
 from isthmus.exchange.broker.own_sessions import MAX_SESSIONS, OwnSessions
@@ -367,3 +369,21 @@ def test_all_who_used_a_session_are_told_that_it_is_lost() -> None:
     rig.broker.wires[0].feed(b"")
     rig.broker.run(1.0)
     assert sorted(rig.lost) == sorted((names[0], names[MAX_SESSIONS]))
+
+
+def test_of_those_who_share_a_session_only_the_one_that_is_too_much_is_given_up() -> None:
+    rig = Rig()
+    rig.broker.takes = False
+    names = [f"n{number}" for number in range(MAX_SESSIONS + 1)]
+    for name in names:
+        rig.own.neighbor_joined(name)
+    session = {name: SessionInfo(1, SessionKind.NEIGHBOR, name) for name in names}
+    for name, count in ((names[0], 5), (names[-1], 50)):
+        for number in range(count):
+            message = Message(b"t", b"%s %d" % (name.encode(), number), qos=1)
+            message.came_from = session[name]
+            rig.own.inject(message, name, partial(rig.done.append, message.payload))
+    assert rig.own._places[names[0]] is rig.own._places[names[-1]]
+    assert rig.own.give_up_injected(names[-1], 1 << 20) == 50
+    assert {payload.split()[0] for payload in rig.done} == {names[-1].encode()}
+    assert rig.own.give_up_injected(names[0], 1 << 20) == 5

@@ -64,6 +64,7 @@ class Asked(CooperationAlgorithm):
     """Sends everything back to where it came from, and notes what it was asked."""
 
     name = "asked"
+    max_label_bytes = 8
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, bool]] = []

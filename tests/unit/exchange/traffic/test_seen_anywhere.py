@@ -51,6 +51,22 @@ def test_what_says_something_else_is_another_message() -> None:
     assert node.take(1, by="liar", payload=b"forged") is NEW
     assert node.take(1, payload=b"true") is NEW
     assert node.take(1, by="m", payload=b"true") is REPEATED
+    assert node.take(1, by="m", payload=b"forged") is REPEATED, "nor does it come again"
+    assert node.take(1, by="n", payload=b"true") is REPEATED
+
+
+def test_what_is_disputed_is_bounded_for_who_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_anywhere, "MAX_DISPUTED", 10)
+    node = Node()
+    node.take(1, payload=b"first")
+    node.take(1, by="m", payload=b"honest")
+    for number in range(100):
+        assert node.take(1, by="liar", payload=b"%d" % number) is NEW
+    assert len(node.seen._disputed) == 11
+    assert node.take(1, payload=b"honest") is REPEATED
+    node.seen.left("liar")
+    node.seen.left("m")
+    assert not node.seen._disputed
 
 
 def test_with_another_label_it_is_another_message() -> None:
