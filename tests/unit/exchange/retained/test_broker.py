@@ -146,3 +146,39 @@ def test_a_doubt_that_is_due_while_the_broker_is_asked_is_asked_after_it(desk: D
     desk.asked[1][1]({b"t": b"one"})
     desk.run()
     assert [message.payload for message, _ in desk.injected] == [b"one", b"two", b"two"]
+
+
+def comes_again(desk: Desk, payload: bytes, done: list[str]) -> None:
+    """The message of a neighbor that a comparison has brought already."""
+    version = str(desk.store.version(b"t"))
+    message = Message(b"t", payload, qos=2, retain=True, version=version)
+    desk.copies.known(message, "n", lambda: done.append("done"))
+
+
+def test_what_a_comparison_brought_is_given_when_it_comes_if_it_is_still_owed(desk: Desk) -> None:
+    """The broker is being asked; a newer one may come before the answer."""
+    done: list[str] = []
+    comes_again(desk, b"old", done)
+    ((message, acknowledged),) = desk.injected
+    assert (message.payload, done) == (b"old", [])
+    desk.asked[0][1]({})
+    acknowledged()
+    desk.run(10.0)
+    assert done == ["done"]
+    assert len(desk.injected) == 1
+    assert len(desk.copies) == 0
+
+
+def test_what_is_on_its_way_to_the_broker_is_waited_for() -> None:
+    desk = Desk()
+    desk.copies.owe(desk.store_takes(b"old"), ask=False)
+    desk.run()
+    ((_, acknowledged),) = desk.injected
+    done: list[str] = []
+    comes_again(desk, b"old", done)
+    comes_again(desk, b"old", done)
+    assert done == []
+    acknowledged()
+    assert done == ["done"] * 2
+    comes_again(desk, b"old", done)
+    assert (len(done), len(desk.injected)) == (3, 1), "the broker has it"
