@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from isthmus.exchange.retained.broker import DOUBT_S
 from isthmus.exchange.retained.service import JOURNAL_S
 from isthmus.graph import path_to, search
 from isthmus.mqtt.filters.topics import matches
@@ -222,8 +223,11 @@ class Promises:
         return path_to(search(self.schedule.links, one), other)
 
     def check_counted(self) -> None:
-        """What was lost because a neighbor was given up is counted as given up."""
-        if self.schedule.profile != "outlast":
+        """What was lost because a neighbor was given up is counted as given up.
+
+        In a mesh it may be lost because the algorithm's way was another one.
+        """
+        if self.schedule.profile != "outlast" or self.fabric.topology == "any":
             return
         lost = {
             payload
@@ -340,7 +344,7 @@ class Promises:
                 message = self.messages.get(payload)
                 if message is not None and message.retain and self._clocks_too_wrong():
                     continue  # what is stamped anew is news
-                if message is not None and self._held_up(message):
+                if message is not None and (self._held_up(message) or self._mixed_up(message)):
                     continue
                 if message is not None and message.qos and client.node.broker.poison:
                     continue  # its node's session falls, and what was in flight is published anew
@@ -355,6 +359,19 @@ class Promises:
                         f"{client.client_id} at {client.node.name} got {payload!r} "
                         f"({message}) {count} times"
                     )
+
+    def _mixed_up(self, message: PromisedMessage) -> bool:
+        """What was retained before it has waited for a broker that was away, and came after it.
+
+        Then the broker is given this one once more.
+        """
+        return message.retain and any(
+            topic == message.topic
+            and retained_s != message.at_s
+            and retained_s - DOUBT_S <= message.at_s <= retained_s + HELD_UP_S
+            and any(retained_s - HELD_UP_S <= end_s <= message.at_s for end_s in self.ends_s)
+            for retained_s, topic, _ in self.retained
+        )
 
     def _held_up(self, message: PromisedMessage) -> bool:
         """At QoS 0, without a number: it was under way for long while a ring changed.
