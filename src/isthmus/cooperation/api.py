@@ -219,12 +219,15 @@ class Route:
     """Of what goes to each of `neighbors`, in their order; empty if none has one."""
     hops: tuple[Hop, ...] = field(init=False, compare=False, repr=False)
     """`neighbors` with their labels."""
+    special: bool = field(init=False, compare=False, repr=False)
+    """Whether it takes more than the same packet for all of `neighbors`."""
 
     def __post_init__(self) -> None:
         labels = self.labels or (b"",) * len(self.neighbors)
         if len(labels) != len(self.neighbors):
             raise ValueError(f"{len(labels)} labels for {len(self.neighbors)} neighbors")
         object.__setattr__(self, "hops", tuple(zip(self.neighbors, labels, strict=True)))
+        object.__setattr__(self, "special", self.pending or bool(self.labels))
 
     @classmethod
     def labeled(cls, hops: Iterable[Hop], *, to_local_broker: bool = False) -> Route:

@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from inspect import signature
 from typing import Any, get_args
 
 from isthmus.cooperation.api import (
@@ -621,7 +620,7 @@ def _check_said(algorithm: CooperationAlgorithm, topology: Topology, max_label_b
         raise ValueError(f"{name}.topology is {algorithm.topology!r}: neither 'tree' nor 'any'")
     if not 0 <= algorithm.max_label_bytes <= MAX_LABEL_BYTES:
         raise ValueError(f"{name}.max_label_bytes is not from 0 to {MAX_LABEL_BYTES}")
-    if "label" not in signature(algorithm.route).parameters:
+    if "label" not in algorithm.route.__code__.co_varnames:
         raise ValueError(
             f"{name}.route takes no `label`: route(topic, arrived_on, label, *, retain)"
         )

@@ -28,7 +28,7 @@ class Known:
     """What was found out about a message, for the next one like it."""
 
     topic: bytes
-    route: Route
+    to_broker: bool
     prefixes: tuple[tuple[bytes, tuple[SessionInfo, ...]], ...]
     """For the links that it goes to next: one for those that get it with the same label."""
     origin: str
@@ -83,9 +83,10 @@ class PlainMessages:
         if found is None:
             return None
         start, end = _header(frame)
-        if not end:
-            return None
-        end -= self._tail
+        if self._tail:
+            if not end:
+                return None
+            end -= self._tail
         known = found.get(frame[start:end])
         return None if known is None else (known, frame[end:])
 
@@ -121,7 +122,8 @@ def _known(message: Message, route: Route) -> Known:
         (plain_prefix(message.topic, message.origin, message.hops, label, incarnation), sessions)
         for label, sessions in by_label.items()
     )
-    return Known(message.topic, route, prefixes, message.origin, incarnation, message.label)
+    to_broker = route.to_local_broker
+    return Known(message.topic, to_broker, prefixes, message.origin, incarnation, message.label)
 
 
 def _header(frame: bytes) -> tuple[int, int]:

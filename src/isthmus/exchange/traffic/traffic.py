@@ -235,6 +235,18 @@ class Traffic:
 
     def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""
+        if route.special or self._numbers_all:
+            self._publish_special(topic, payload, route)
+            return
+        self.counters["published_to_links"] += 1
+        frame = self.plain.to_link(topic, payload)
+        for session in route.neighbors:
+            link = self.by_session.get(session)
+            if link is not None:
+                link.send_plain(topic, frame)
+
+    def _publish_special(self, topic: bytes, payload: bytes, route: Route) -> None:
+        """The same with a number, with labels, or with a path that is being set up."""
         if route.pending:
             message = Message(topic, payload, origin=self.node_id, arrived_s=self.host.now())
             self.number(message)
@@ -244,14 +256,7 @@ class Traffic:
         if self._numbers_all:
             self._numbers += 1
             payload = b"%012x%b" % (self._numbers, payload)
-        if route.labels:
-            self._publish_labeled(topic, payload, route)
-            return
-        frame = self.plain.to_link(topic, payload)
-        for session in route.neighbors:
-            link = self.by_session.get(session)
-            if link is not None:
-                link.send_plain(topic, frame)
+        self._publish_labeled(topic, payload, route)
 
     def _publish_labeled(self, topic: bytes, rest: bytes, route: Route) -> None:
         for session, label in route.hops:
@@ -401,15 +406,15 @@ class Traffic:
         if verdict is not Novelty.NEW:
             self.counters["repeated" if verdict is Novelty.REPEATED else "doubtful_dropped"] += 1
             return None
-        if not known.route.to_local_broker or not self._max_label_bytes:
-            return known.route.to_local_broker
+        if not known.to_broker or not self._max_label_bytes:
+            return known.to_broker
         return self._given.take_count(*message, neighbor, content) is Novelty.NEW
 
     def plain_arrived(self, found: PlainMessage, key: str) -> None:
         """Pass on a message like one that came before: the hot path."""
         known, rest = found
         self.counters["received_from_links"] += 1
-        payload, to_broker = rest, known.route.to_local_broker
+        payload, to_broker = rest, known.to_broker
         if self._numbers_all:
             for_broker = self._take_plain(known, rest, key)
             if for_broker is None:

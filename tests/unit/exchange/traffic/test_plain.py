@@ -24,7 +24,7 @@ def test_the_next_message_like_it_is_known(size: int) -> None:
     found = plain.find(NEIGHBOR, another)
     assert found is not None
     known, payload = found
-    assert (known.topic, known.route, payload) == (b"t", ROUTE, b"other payload")
+    assert (known.topic, known.to_broker, payload) == (b"t", True, b"other payload")
     plain.forget()
     assert plain.find(NEIGHBOR, another) is None
 
