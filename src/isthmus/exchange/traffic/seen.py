@@ -25,11 +25,12 @@ nodes and numbers makes only his own short.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from typing import Protocol
 
-__all__ = ["Novelty", "SeenMessages", "Ways"]
+__all__ = ["Novelty", "Seen", "SeenMessages", "Ways"]
 
 BLOCK_NUMBERS = 1_024
 MAX_BLOCKS = 8_192
@@ -78,7 +79,40 @@ class _Numbers:
         return len(self._blocks)
 
 
-class SeenMessages:
+class Seen:
+    """What has been here; in a tree, or anywhere."""
+
+    def take(
+        self,
+        origin: str,
+        number: str,
+        neighbor: str,
+        content: Hashable,
+        label: bytes = b"",
+    ) -> Novelty:
+        """Judge what `neighbor` brings; it is remembered if it is new.
+
+        `number` is ``<incarnation>.<hexadecimal count>``, `content` all that the publisher said.
+        With another label it is another message.
+        """
+        incarnation, _, count = number.partition(".")
+        return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
+
+    @abstractmethod
+    def take_count(  # noqa: PLR0917 - of the hot path, where keywords cost time
+        self,
+        origin: str,
+        incarnation: str,
+        count: int,
+        neighbor: str,
+        content: Hashable,
+        label: bytes = b"",
+    ) -> Novelty:
+        """`take` of a number that was taken apart before."""
+        ...
+
+
+class SeenMessages(Seen):
     """What each neighbor has brought."""
 
     def __init__(
@@ -103,22 +137,6 @@ class SeenMessages:
         """Of origins that were not known at the time: neighbor → message → content."""
         self._left: dict[str, float] = {}
         """Neighbors that have gone, and when they are forgotten."""
-
-    def take(
-        self,
-        origin: str,
-        number: str,
-        neighbor: str,
-        content: Hashable,
-        label: bytes = b"",
-    ) -> Novelty:
-        """Judge what `neighbor` brings; it is remembered if it is new.
-
-        `number` is ``<incarnation>.<hexadecimal count>``, `content` all that the publisher said.
-        With another label it is another message.
-        """
-        incarnation, _, count = number.partition(".")
-        return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
 
     def take_count(  # noqa: PLR0917 - of the hot path, where keywords cost time
         self,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable
 
-from isthmus.exchange.traffic.seen import Novelty
+from isthmus.exchange.traffic.seen import Novelty, Seen
 
 __all__ = ["SeenAnywhere"]
 
@@ -35,7 +35,7 @@ _EMPTY = array("Q", bytes(8 * BLOCK_NUMBERS))
 _MASK = (1 << 64) - 1
 
 
-class SeenAnywhere:
+class SeenAnywhere(Seen):
     """What has been here."""
 
     def __init__(self, node_id: str, incarnation: str) -> None:
@@ -49,21 +49,6 @@ class SeenAnywhere:
 
     def __len__(self) -> int:
         return len(self._blocks)
-
-    def take(
-        self,
-        origin: str,
-        number: str,
-        neighbor: str,
-        content: Hashable,
-        label: bytes = b"",
-    ) -> Novelty:
-        """Judge what `neighbor` brings; it is remembered if it is new.
-
-        `number` is ``<incarnation>.<hexadecimal count>``, `content` all that the publisher said.
-        """
-        incarnation, _, count = number.partition(".")
-        return self.take_count(origin, incarnation, int(count, 16), neighbor, content, label)
 
     def take_count(  # noqa: PLR0917 - of the hot path, where keywords cost time
         self,
