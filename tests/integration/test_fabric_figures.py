@@ -71,6 +71,12 @@ def test_figure_6_publication_flooding(tmp_path: Path) -> None:
             # Nobody gets it twice: what is published next is what comes next.
             c3.publish("t", b"next", qos=1)
             assert (c1.next().payload, c2.next().payload) == (b"next", b"next")
+        # I1 is one link further than the clients.
+        wait_for(
+            lambda: fabric["I1"].fabric()["counters"]["received_from_links"] >= 2,
+            20,
+            "the second message at I1",
+        )
         assert fabric["I1"].fabric()["counters"]["received_from_links"] == 2
 
 
