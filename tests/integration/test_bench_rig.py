@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,13 +28,17 @@ from isthmus.brokers.mosquitto import Mosquitto
 from isthmus.brokers.probe import connect_answer
 from isthmus.config.addresses import Address
 from isthmus.errors import BrokerMissing, QuotaUnavailable
+from isthmus.fabric.admin_client import fetch_status
 from isthmus.processes.children import Launch, end, launch
+from support.acquainting import Acquainting
+from support.examples import unpack_algorithm
 from support.waiting import wait_for
 
 
-def scenario(*servers: dict[str, Any], **emulation: float) -> Scenario:
+def scenario(*servers: dict[str, Any], algorithm: str = "sf", **emulation: Any) -> Scenario:
     return Scenario.model_validate(
         {
+            "algorithm": algorithm,
             "scenario": {"name": "test"},
             "load": {"interval_ms": 100.0},
             "place": [{"node": servers[0]["id"], "topic": "topic1", "publishers": 1}],
@@ -130,6 +135,57 @@ def test_linked_servers_with_a_delay_between_them(tmp_path: Path) -> None:
         for each in (subscriber, publisher):
             each.disconnect()
             each.loop_stop()
+
+
+def rtt_ms(rig: Rig, here: str, there: str) -> float:
+    """What node `here` says of its link to `there`, once it has asked often enough."""
+
+    def known() -> float:
+        links = fetch_status(rig.admins[here])["fabric"]["links"]
+        return max((link["rtt_ms"] for link in links if link["neighbor"] == there), default=0.0)
+
+    return wait_for(known, 20, f"{here} to know how far {there} is", every_s=0.1)
+
+
+def test_a_link_that_an_algorithm_dials_is_shaped_as_its_pair_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n1 ── n2 ── n3 are configured; n1 is told of n3 and dials it."""
+    unpack_algorithm(Acquainting, tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugins"), prepend=":")
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    row = (*ROW, {"id": "n3", "peers": ["n2"]})
+    lines = [
+        {"between": ["n1", "n3"], "delay_ms": 120.0},
+        {"between": ["n3", "n2"], "delay_ms": 15.0, "back_delay_ms": 25.0},
+    ]
+    with Rig(
+        scenario(*row, algorithm="acquainting", link_delay_ms=5.0, link=lines),
+        folder=tmp_path / "rig",
+    ) as rig:
+        listening = {
+            server: tomllib.loads((tmp_path / "rig" / f"{server}.toml").read_text())
+            for server in rig.admins
+        }
+        wait_for(
+            lambda: fetch_status(rig.admins["n1"])["fabric"]["algorithm"]["dialed"],
+            20,
+            "n1 to dial",
+        )
+        algorithm = fetch_status(rig.admins["n1"])["fabric"]["algorithm"]
+        assert algorithm["dialed"] == [listening["n3"]["node"]["advertise"]]
+        assert listening["n3"]["node"]["advertise"] != listening["n3"]["listen"]["link"]
+        for here, there, least_ms in (
+            ("n1", "n3", 240),
+            ("n3", "n1", 240),
+            ("n2", "n3", 40),
+            ("n3", "n2", 40),
+            ("n1", "n2", 10),
+            ("n2", "n1", 10),
+        ):
+            assert rtt_ms(rig, here, there) >= least_ms, (here, there)
+        # n3's link to n2 is none of those that are slow.
+        assert rtt_ms(rig, "n2", "n3") < rtt_ms(rig, "n1", "n3")
 
 
 def test_quotas_can_wait_until_the_servers_are_warm() -> None:

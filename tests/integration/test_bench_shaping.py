@@ -1,58 +1,95 @@
-"""The shaping process between real sockets: what it keeps back, carries and ends."""
+"""The shaping process between real sockets: what it keeps back, carries and ends, and for whom."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from isthmus.bench.rig.shaping import Shape
+from isthmus.bench.rig import shaping
+from isthmus.bench.rig.lines import Lines, Shape, Shapes
 from isthmus.bench.rig.shaping_main import start_shaping
 from isthmus.config.addresses import Address
 from isthmus.errors import ShapingFailed
+from isthmus.exchange.link.hello import Hello, write_connect
+from isthmus.mqtt.encoding import encode
 from isthmus.processes.children import end
 from isthmus.processes.ports import free_port
 
 TIMEOUT_S = 20.0
 
-Connect = Callable[[Shape], tuple[socket.socket, socket.socket]]
+Ends = tuple[socket.socket, socket.socket]
+Connect = Callable[[Shape], Ends]
+
+
+class Nodes:
+    """Listeners of some nodes, each behind its proxy."""
+
+    def __init__(self, shapes: Shapes, names: str, folder: Path) -> None:
+        self._exit = ExitStack()
+        self._listeners: dict[str, socket.socket] = {}
+        for name in names:
+            listener = self._exit.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener.settimeout(TIMEOUT_S)
+            self._listeners[name] = listener
+        listening = {
+            name: Address("127.0.0.1", listener.getsockname()[1])
+            for name, listener in self._listeners.items()
+        }
+        process, self._proxies = start_shaping(shapes, listening, folder)
+        self._exit.callback(end, process, 1.0)
+
+    def close(self) -> None:
+        self._exit.close()
+
+    def dial(self, node: str, caller: str = "", lane: int = 0) -> Ends:
+        """Both ends of a connection to `node`; with `caller`, the greeting has arrived."""
+        where = self._proxies[node]
+        near = socket.create_connection((where.host, where.port), TIMEOUT_S)
+        far = self._listeners[node].accept()[0]
+        for each in (near, far):
+            self._exit.enter_context(each)
+            each.settimeout(TIMEOUT_S)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if caller:
+            said = greeting(caller, lane)
+            near.sendall(said)
+            assert received(far, len(said)) == said
+        return near, far
+
+
+Start = Callable[[Shapes, str], Nodes]
 
 
 @pytest.fixture
-def connect(tmp_path: Path) -> Iterator[Connect]:
-    """`connect(shape)`: both ends of a connection through a proxy."""
-    processes: list[subprocess.Popen[bytes]] = []
-    sockets: list[socket.socket] = []
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start(shapes, names)`: the proxies of some nodes."""
+    with ExitStack() as stack:
 
-    def make(shape: Shape) -> tuple[socket.socket, socket.socket]:
-        listener = socket.create_server(("127.0.0.1", 0))
-        sockets.append(listener)
-        target = Address("127.0.0.1", listener.getsockname()[1])
-        log = tmp_path / f"{len(processes)}.log"
-        process, (where,) = start_shaping(shape, [target], log)
-        processes.append(process)
-        near = socket.create_connection((where.host, where.port), TIMEOUT_S)
-        sockets.append(near)
-        listener.settimeout(TIMEOUT_S)
-        far = listener.accept()[0]
-        sockets.append(far)
-        for each in (near, far):
-            each.settimeout(TIMEOUT_S)
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return near, far
+        def make(shapes: Shapes, names: str) -> Nodes:
+            made = Nodes(shapes, names, tmp_path)
+            stack.callback(made.close)
+            return made
 
-    yield make
-    for each in sockets:
-        each.close()
-    for process in processes:
-        end(process, 1.0)
+        yield make
+
+
+@pytest.fixture
+def connect(start: Start) -> Connect:
+    """`connect(shape)`: both ends of a connection through a proxy, of somebody that is no node."""
+    return lambda shape: start(Shapes(shape), "x").dial("x")
+
+
+def greeting(caller: str, lane: int = 0) -> bytes:
+    return encode(write_connect(Hello(caller, "1f", "sf", lane, 8), 30, b""), 5)
 
 
 def received(sock: socket.socket, count: int | None = None) -> bytes:
@@ -160,10 +197,10 @@ def test_a_receiver_that_does_not_read_holds_the_sender_back(connect: Connect) -
 
 def test_nobody_at_the_far_end_closes_the_near_one(tmp_path: Path) -> None:
     nobody = Address("127.0.0.1", free_port())
-    process, (where,) = start_shaping(Shape(0.01), [nobody], tmp_path / "log")
+    process, where = start_shaping(Shapes(Shape(0.01)), {"x": nobody}, tmp_path)
     try:
         for _ in range(2):  # and the proxy goes on
-            with socket.create_connection((where.host, where.port), TIMEOUT_S) as near:
+            with socket.create_connection((where["x"].host, where["x"].port), TIMEOUT_S) as near:
                 assert received(near) == b""
     finally:
         end(process, 1.0)
@@ -172,4 +209,161 @@ def test_nobody_at_the_far_end_closes_the_near_one(tmp_path: Path) -> None:
 def test_a_process_that_cannot_start_is_an_error_with_its_log(tmp_path: Path) -> None:
     broken = Address("127.0.0.1", 99_999)
     with pytest.raises(ShapingFailed, match="ValueError"):
-        start_shaping(Shape(), [broken], tmp_path / "log")
+        start_shaping(Shapes(), {"x": broken}, tmp_path)
+
+
+# ---- each pair of nodes its own line -----------------------------------------------------------
+
+
+def one_way_s(sender: socket.socket, receiver: socket.socket) -> float:
+    sent_s = time.monotonic()
+    sender.sendall(b"one way")
+    assert received(receiver, 7) == b"one way"
+    return time.monotonic() - sent_s
+
+
+def all_received_s(*transfers: tuple[Ends, int]) -> float:
+    """How long it takes until all have come: so many bytes, from one socket to another."""
+    begun_s = time.monotonic()
+    threads = [
+        threading.Thread(target=sender.sendall, args=(bytes(count),))
+        for (sender, _), count in transfers
+    ]
+    threads += [
+        threading.Thread(target=received, args=(receiver, count))
+        for (_, receiver), count in transfers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    return time.monotonic() - begun_s
+
+
+def nothing_yet(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    finally:
+        sock.settimeout(TIMEOUT_S)
+    return False
+
+
+def test_two_callers_of_a_node_have_their_own_delays_and_rates(start: Start) -> None:
+    nodes = start(
+        Shapes(
+            Shape(),
+            {
+                ("a", "c"): Shape(0.03),
+                ("c", "a"): Shape(0.06),
+                ("b", "c"): Shape(1.0, 500_000),
+                ("c", "b"): Shape(0.0, 500_000),
+            },
+        ),
+        "abc",
+    )
+    (a, a_at_c), (b, b_at_c) = nodes.dial("c", "a"), nodes.dial("c", "b")
+    for _ in range(3):
+        assert one_way_s(a, a_at_c) >= 0.03
+        assert one_way_s(a_at_c, a) >= 0.06
+    b.sendall(b"sent first")
+    one_way_s(a, a_at_c)
+    assert nothing_yet(b_at_c), "what came on the short line was sent later"
+    assert received(b_at_c, 10) == b"sent first"
+    assert all_received_s(((b_at_c, b), 100_000)) >= 0.2
+
+
+def test_it_is_the_same_line_whoever_of_the_two_dials(start: Start) -> None:
+    nodes = start(Shapes(Shape(), {("a", "b"): Shape(0.05, 1_000_000)}), "ab")
+    a, a_at_b = nodes.dial("b", "a")
+    b, b_at_a = nodes.dial("a", "b")
+    assert one_way_s(a, a_at_b) >= 0.05
+    assert one_way_s(b_at_a, b) >= 0.05
+    # From a to b on both connections: together they have the one line.
+    assert all_received_s(((a, a_at_b), 100_000), ((b_at_a, b), 100_000)) >= 0.05 + 0.2
+
+
+def test_lanes_share_the_line_and_another_pair_has_its_own(start: Start) -> None:
+    nodes = start(Shapes(Shape(0.01, 1_000_000)), "abc")
+    lanes = [nodes.dial("c", "a", lane) for lane in range(4)]
+    other = nodes.dial("c", "b")
+    begun_s = time.monotonic()
+    threads = [threading.Thread(target=all_received_s, args=((lane, 250_000),)) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    one_way_s(*other)
+    assert any(thread.is_alive() for thread in threads), "b waits for none of a's million bytes"
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert time.monotonic() - begun_s >= 1.0
+    for near, far in lanes:
+        assert one_way_s(near, far) >= 0.01
+
+
+def test_a_lane_whose_receiver_does_not_read_is_bounded_and_the_others_go_on(start: Start) -> None:
+    nodes = start(Shapes(Shape(0.001, 4_000_000)), "ab")
+    stuck, unread = nodes.dial("b", "a", 0)
+    other = nodes.dial("b", "a", 1)
+    sent = sent_until_held(stuck)
+    assert sent < 64 * 1024 * 1024
+    all_received_s((other, 100_000))
+    stuck.settimeout(TIMEOUT_S)
+    stuck.shutdown(socket.SHUT_WR)
+    assert len(received(unread)) == sent
+
+
+@pytest.mark.parametrize("caller", ["", "a"])
+@pytest.mark.parametrize("closing", ["near", "far"])
+def test_closing_one_side_closes_the_other(start: Start, caller: str, closing: str) -> None:
+    near, far = start(Shapes(Shape(0.01)), "ab").dial("b", caller)
+    one, other = (near, far) if closing == "near" else (far, near)
+    one.close()
+    assert received(other) == b""
+    other.close()
+
+
+def test_who_says_nothing_of_himself_has_the_default_and_a_line_to_himself(start: Start) -> None:
+    nodes = start(Shapes(Shape(0.05, 1_000_000), {("a", "b"): Shape(), ("b", "a"): Shape()}), "ab")
+    stranger, known = nodes.dial("b", "nobody"), nodes.dial("b", "a")
+    silent = nodes.dial("b")
+    assert one_way_s(*stranger) >= 0.05
+    assert one_way_s(*silent[::-1]) >= 0.05  # the node that was called speaks first
+    assert one_way_s(*silent) >= 0.05
+    stranger[0].sendall(bytes(300_000))
+    assert one_way_s(*silent) >= 0.05
+    one_way_s(*known)
+    assert received(stranger[1], 300_000) == bytes(300_000)
+
+
+async def _half_a_greeting(said: bytes) -> tuple[bytes, bytes]:
+    """What the node gets of `said`, and of what follows, from a caller that stops in between."""
+    got = asyncio.Queue[bytes]()
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        got.put_nowait(await reader.readexactly(len(said)))
+        got.put_nowait(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(node, "127.0.0.1", 0)
+    target = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    proxy = await shaping.listen(Lines(Shapes(), "ab"), "b", target)
+    async with server, proxy:
+        _, writer = await asyncio.open_connection(*proxy.sockets[0].getsockname())
+        writer.write(said)
+        first = await asyncio.wait_for(got.get(), TIMEOUT_S)
+        writer.write(b"the rest")
+        writer.write_eof()
+        rest = await asyncio.wait_for(got.get(), TIMEOUT_S)
+        writer.close()
+        return first, rest
+
+
+def test_a_greeting_that_is_never_finished_is_let_through_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shaping, "GREETING_S", 0.05)
+    half = greeting("a")[:20]
+    assert asyncio.run(_half_a_greeting(half)) == (half, b"the rest")

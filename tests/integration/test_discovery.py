@@ -7,8 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from isthmus.bench.rig.lines import Shape, Shapes
+from isthmus.bench.rig.shaping_main import start_shaping
+from isthmus.config.addresses import Address
 from isthmus.exchange.discovery.datagrams import Announcement, discovery_key, write
 from isthmus.exchange.link.hello import link_key
+from isthmus.processes.children import end
 from isthmus.processes.ports import free_port
 from support.fabrics import NodeFabric
 
@@ -85,6 +89,25 @@ def test_a_seed_hears_of_a_node_and_links_with_it(tmp_path: Path) -> None:
     with made(tmp_path, tables) as fabric:
         fabric["seed"].wait_until(partial(linked, fabric, "seed", "b"))
         crosses(fabric, "b", "seed")
+
+
+def test_nodes_that_find_each_other_are_as_far_apart_as_is_emulated(tmp_path: Path) -> None:
+    """Nobody is told of a link; what is announced is the address of each node's proxy."""
+    table = {"group": f"{GROUP}:{udp_port()}", "interface": "127.0.0.1", "ttl": 0}
+    fabric = made(tmp_path, {"a": table, "b": table, "c": table})
+    listening = {name: Address("127.0.0.1", port) for name, port in fabric.link_ports.items()}
+    far = {("a", "c"): Shape(0.06), ("c", "a"): Shape(0.04)}
+    process, proxies = start_shaping(Shapes(Shape(0.01), far), listening, tmp_path)
+    try:
+        for name, address in proxies.items():
+            fabric.nodes[name].tables["node"]["advertise"] = str(address)
+        with fabric:
+            for here, there, least_ms in (("a", "b", 20), ("a", "c", 100), ("b", "c", 20)):
+                link = partial(fabric.link, here, there)
+                fabric[here].wait_until(lambda link=link: link().get("rtt_ms", 0) > 0)  # type: ignore[misc]
+                assert link()["rtt_ms"] >= least_ms, (here, there)
+    finally:
+        end(process, 1.0)
 
 
 def test_a_socket_that_cannot_be_had_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from isthmus.bench.load.payload import SIZE
 from isthmus.config.fields import (
@@ -31,6 +31,7 @@ from isthmus.config.files import NODE_ID, load_file
 from isthmus.errors import ConfigError, ConfigMistake
 
 __all__ = [
+    "EmulatedLink",
     "Emulation",
     "Latency",
     "Load",
@@ -106,6 +107,27 @@ class Server(Section):
     password: PasswordField | None = Field(default=None, repr=False)
 
 
+def _two(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) != 2:
+        raise ValueError(f'must name two servers, not {len(names)}; like between = ["n1", "n2"]')
+    return names
+
+
+class EmulatedLink(Section):
+    """``[[emulation.link]]``: the line between two servers, where it is not as the others are."""
+
+    between: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_two)] = Field(
+        examples=[["n1", "n2"]]
+    )
+    delay_ms: Seconds | None = Field(default=None, ge=0, le=60_000, examples=[20.0])
+    """One way."""
+    mbit_s: Seconds | None = Field(default=None, gt=0, le=1_000_000, examples=[10.0])
+    """Each way."""
+    back_delay_ms: Seconds | None = Field(default=None, ge=0, le=60_000, examples=[40.0])
+    """From the second to the first."""
+    back_mbit_s: Seconds | None = Field(default=None, gt=0, le=1_000_000, examples=[1.0])
+
+
 class Emulation(Section):
     """``[emulation]``: how small each server is, and how far apart they are."""
 
@@ -117,6 +139,16 @@ class Emulation(Section):
     link_delay_ms: Seconds = Field(default=0.0, ge=0, le=60_000, examples=[5.0])
     """One way, between nodes."""
     link_mbit_s: Seconds | None = Field(default=None, gt=0, le=1_000_000, examples=[100.0])
+    link: Annotated[tuple[EmulatedLink, ...], Field(strict=False)] = ()
+    """Lines that differ from that."""
+
+    @property
+    def longest_delay_s(self) -> float:
+        """One way, between any two nodes."""
+        delays_ms = [self.link_delay_ms]
+        for line in self.link:
+            delays_ms += [line.delay_ms or 0.0, line.back_delay_ms or 0.0]
+        return max(delays_ms) / 1e3
 
 
 class Scenario(Section):

@@ -49,6 +49,7 @@ def scenario_contradictions(data: Table) -> Mistakes:
     if not any(place.get("publishers") for _, place in places) and not latency:
         yield ("place",), "nobody publishes; give a [[place]] publishers = 10"
     yield from _apart(servers, places, latency)
+    yield from _emulated_links(raw_tables(raw_table(data, "emulation"), "link"), _by_id(servers))
 
 
 def too_short(duration_s: float, trim_s: float) -> str:
@@ -63,10 +64,7 @@ def too_short(duration_s: float, trim_s: float) -> str:
 
 def _servers(servers: list[tuple[int, Table]]) -> Mistakes:
     yield from same_ids("server", servers)
-    by_id: dict[str, Table] = {}
-    for _, server in servers:
-        if _is_named(server):
-            by_id.setdefault(server["id"], server)
+    by_id = _by_id(servers)
     for index, server in servers:
         for problem in _wrong_peers(server, by_id):
             yield ("server", index, "peers"), problem
@@ -114,6 +112,43 @@ def _wrong_peers(server: Table, by_id: Mapping[str, Table]) -> Iterator[str]:
             yield f'"{peer}" is a bare broker, which has no links; remove its with_node = false'
         elif "address" in other:
             yield f'"{peer}" runs already and is linked by its own node\'s file; remove it here'
+
+
+def _emulated_links(links: list[tuple[int, Table]], by_id: Mapping[str, Table]) -> Mistakes:
+    first: dict[frozenset[str], int] = {}
+    for index, link in links:
+        if not link.keys() & {"delay_ms", "mbit_s", "back_delay_ms", "back_mbit_s"}:
+            problem = "says nothing of this line; give delay_ms = 20.0 or mbit_s = 10.0"
+            yield ("emulation", "link", index), problem
+        pair = link.get("between")
+        if not isinstance(pair, list) or not all(isinstance(each, str) for each in pair):
+            continue
+        key = ("emulation", "link", index, "between")
+        wrong = [problem for name in pair if (problem := _no_line_to(name, by_id))]
+        if wrong:
+            yield key, wrong[0]
+        elif len(pair) != 2:
+            pass  # already reported by the field itself
+        elif pair[0] == pair[1]:
+            yield key, f'"{pair[0]}" is named twice; name the two servers that the line joins'
+        elif first.setdefault(frozenset(pair), index) != index:
+            earlier = f"emulation.link[{first[frozenset(pair)]}]"
+            yield (
+                key,
+                f"{earlier} is already the line between {pair[0]} and {pair[1]}; its back_delay_ms "
+                "and back_mbit_s are for the other direction",
+            )
+
+
+def _no_line_to(name: str, by_id: Mapping[str, Table]) -> str:
+    server = by_id.get(name)
+    if server is None:
+        return _no_server(name, list(by_id))
+    if server.get("with_node") is False:
+        return f'"{name}" is a bare broker, which has no links; remove its with_node = false'
+    if "address" in server:
+        return f'"{name}" runs already, and only what is started here is emulated; remove it here'
+    return ""
 
 
 def _places(places: list[tuple[int, Table]], ids: list[str]) -> Mistakes:
@@ -223,6 +258,15 @@ def _are_numbers(*values: object) -> bool:
 
 def _ids(servers: list[tuple[int, Table]]) -> list[str]:
     return [server["id"] for _, server in servers if _is_named(server)]
+
+
+def _by_id(servers: list[tuple[int, Table]]) -> dict[str, Table]:
+    """The first server of each id."""
+    by_id: dict[str, Table] = {}
+    for _, server in servers:
+        if _is_named(server):
+            by_id.setdefault(server["id"], server)
+    return by_id
 
 
 def _is_named(server: Table) -> bool:

@@ -21,14 +21,16 @@ def node_file(
     fabric: FabricConfig,
     *,
     peers: Sequence[Address] = (),
+    advertise: Address | None = None,
     login: tuple[str, str | None] | None = None,
 ) -> str:
     """The file of one `node` of `fabric`.
 
-    `login` is what a broker that the fabric started asks for; of any other, the fabric's file says.
+    `advertise` is where other nodes dial it, if not where it listens.  `login` is what a broker
+    that the fabric started asks for; of any other, the fabric's file says.
     """
     tables: dict[str, Mapping[str, object]] = {
-        "node": {"id": node.id},
+        "node": {"id": node.id, **({"advertise": str(advertise)} if advertise else {})},
         "listen": {name: str(address) for name, address in listen.items()},
         "broker": {"url": str(url), **_login(node, login)},
         "link": _set_values(fabric.link),

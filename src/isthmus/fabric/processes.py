@@ -41,15 +41,15 @@ from isthmus.processes.ports import free_port
 if TYPE_CHECKING:
     from isthmus.brokers.base import Broker
 
-__all__ = ["Detours", "Fabric", "RunningNode", "free_address", "interruptible", "run_fabric"]
+__all__ = ["Fabric", "Proxies", "RunningNode", "free_address", "interruptible", "run_fabric"]
 
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 START_ATTEMPTS = 3  # a free port that we chose can be taken by another process before the node
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-Detours = Callable[[Mapping[str, Address]], Mapping[tuple[str, str], Address]]
-"""Told where each node takes links, says where one node dials another instead, by their ids."""
+Proxies = Callable[[Mapping[str, Address]], Mapping[str, Address]]
+"""Told where each node takes links, by id, says where others are to dial it instead."""
 
 
 @dataclass(slots=True)
@@ -61,6 +61,7 @@ class RunningNode:
     ws: Address
     admin: Address
     link: Address
+    """Where other nodes are to dial it."""
     broker_url: BrokerUrl
     broker: Broker | None
     """The broker that the fabric started; None when the file names a URL."""
@@ -95,13 +96,13 @@ class Fabric:
         *,
         ready_timeout_s: float = READY_TIMEOUT_S,
         folder: Path | None = None,
-        detours: Detours | None = None,
+        proxies: Proxies | None = None,
     ) -> None:
         self.config = config
         self.nodes: list[RunningNode] = []
         self._ready_timeout_s = ready_timeout_s
         self._folder = folder
-        self._detours = detours
+        self._proxies = proxies
         self._exit = ExitStack()
 
     def __enter__(self) -> Fabric:
@@ -130,9 +131,9 @@ class Fabric:
         for broker in started:
             self._exit.callback(broker.stop)  # before: a start that is interrupted is undone too
         start_brokers(started)
-        detours = self._detours(links) if self._detours is not None else {}
+        proxies = self._proxies(links) if self._proxies is not None else {}
         plans = [
-            _Plan(node, broker, broker_url(node.broker, broker), folder, links, detours)
+            _Plan(node, broker, broker_url(node.broker, broker), folder, links, proxies)
             for node, broker in zip(self.config.node, brokers, strict=True)
         ]
         launched = [self._launch(plan) for plan in plans]
@@ -186,6 +187,7 @@ class Fabric:
                 plan.url,
                 self.config,
                 peers=[plan.way_to(peer) for peer in node.peers],
+                advertise=plan.proxies.get(node.id),
                 login=(broker.username, broker.password) if broker and broker.username else None,
             )
         )
@@ -197,7 +199,7 @@ class Fabric:
             mqtt=listen["mqtt"],
             ws=listen["ws"],
             admin=listen["admin"],
-            link=listen["link"],
+            link=plan.way_to(node.id),
             broker_url=plan.url,
             broker=broker,
             process=process,
@@ -223,12 +225,12 @@ class _Plan:
     folder: Path
     links: Mapping[str, Address]
     """Where the nodes of this fabric take links, by id."""
-    detours: Mapping[tuple[str, str], Address]
+    proxies: Mapping[str, Address]
+    """Where others are to dial them instead."""
 
     def way_to(self, peer: str) -> Address:
-        """Where the node dials `peer`, an id or an address."""
-        way = self.detours.get((self.node.id, peer)) or self.links.get(peer)
-        return way or Address.parse(peer)
+        """Where `peer`, an id or an address, is dialed."""
+        return self.proxies.get(peer) or self.links.get(peer) or Address.parse(peer)
 
 
 def free_address(wanted: Address) -> Address:

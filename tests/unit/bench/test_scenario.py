@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from isthmus.bench.scenario import Scenario, load_scenario, shipped
+from isthmus.bench.scenario import EmulatedLink, Scenario, load_scenario, shipped
 from isthmus.config.addresses import Address
 from isthmus.errors import ConfigError, ConfigMistake
 
@@ -148,6 +149,8 @@ def test_a_minimal_file_has_every_default(write: Write) -> None:
     assert scenario.server[0].broker == "mosquitto"
     assert scenario.server[0].with_node
     assert scenario.emulation.cpu is None
+    assert scenario.emulation.link == ()
+    assert scenario.emulation.longest_delay_s == 0
     assert scenario.topics == ("t",)
     assert scenario.sp_ratio == 2
 
@@ -178,6 +181,12 @@ def test_every_key_can_be_set(write: Write) -> None:
             period_ms = 10
             link_delay_ms = 5
             link_mbit_s = 100
+            [[emulation.link]]
+            between = ["b", "a"]
+            delay_ms = 0
+            mbit_s = 2.5
+            back_delay_ms = 30
+            back_mbit_s = 1
             [[server]]
             id = "a"
             broker = "hivemq"
@@ -211,6 +220,10 @@ def test_every_key_can_be_set(write: Write) -> None:
     assert scenario.topics == ("x", "y", "fast")
     assert scenario.sp_ratio == (3 * 4 + 1 * 1) / 4
     assert scenario.server[2].address == Address("192.0.2.7", 1883)
+    (line,) = scenario.emulation.link
+    assert (line.between, line.delay_ms, line.mbit_s) == (("b", "a"), 0, 2.5)
+    assert (line.back_delay_ms, line.back_mbit_s) == (30, 1)
+    assert scenario.emulation.longest_delay_s == 0.03
     for shown in (repr(scenario), str(scenario.model_dump(mode="json"))):
         assert "hunter2" not in shown
 
@@ -432,6 +445,71 @@ def test_l_clients_at_no_server(write: Write, key: str) -> None:
     assert found[f"latency.{key}"].line == LINES + (2 if key == "publisher" else 3)
 
 
+# ---- lines between servers ---------------------------------------------------------------------
+
+THREE = MINIMAL.replace('id = "n1"', 'id = "n1"\n[[server]]\nid = "n2"\n[[server]]\nid = "n3"')
+LINE = '[[emulation.link]]\nbetween = ["n1", "n2"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (LINE + "delay_ms = -1", "delay_ms", ["equal to 0", "-1", "delay_ms = 20.0"]),
+        (LINE + "delay_ms = 1e9", "delay_ms", ["60000"]),
+        (LINE + "delay_ms = nan", "delay_ms", ["finite"]),
+        (LINE + "back_delay_ms = -0.5", "back_delay_ms", ["equal to 0", "-0.5"]),
+        (LINE + "mbit_s = 0", "mbit_s", ["greater than 0"]),
+        (LINE + "mbit_s = -3", "mbit_s", ["greater than 0", "-3"]),
+        (LINE + "delay_ms = 1\nback_mbit_s = -3", "back_mbit_s", ["greater than 0", "-3"]),
+        (LINE + 'mbit_s = "3"', "mbit_s", ["number"]),
+        (LINE + "delay_ms = 1\ndelay = 1", "delay", ["did you mean 'delay_ms'?"]),
+        (
+            '[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "nn2"]',
+            "between",
+            ['no [[server]] "nn2"', "'n2'?", "there are n1, n2, n3"],
+        ),
+        ('[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "n1"]', "between", ["named twice"]),
+        ('[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1"]', "between", ["two servers, not 1"]),
+        (
+            '[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "n2", "n3"]',
+            "between",
+            ["two servers, not 3"],
+        ),
+        ('[[emulation.link]]\ndelay_ms = 1\nbetween = "n1"', "between", ["must be a list"]),
+        ('[[emulation.link]]\ndelay_ms = 1\nbetween = [1, "n2"]', "between[0]", ["string"]),
+    ],
+)
+def test_a_mistake_in_a_line(write: Write, text: str, key: str, words: list[str]) -> None:
+    path = write(f"{THREE}{text}\n")
+    found = mistakes(path)
+    assert list(found) == [f"emulation.link[0].{key}"]
+    (mistake,) = found.values()
+    assert mistake.line == (THREE + text).count("\n") + 1
+    for word in words:
+        assert word in mistake.problem
+
+
+def test_a_line_that_is_given_twice_says_nothing_or_leads_nowhere(write: Write) -> None:
+    fine = LINE + "delay_ms = 1\n"
+    assert len(load_scenario(write(THREE + fine)).emulation.link) == 1
+    again = '[[emulation.link]]\nbetween = ["n2", "n1"]\ndelay_ms = 2\n'
+    found = mistakes(write(THREE + fine + again))
+    assert list(found) == ["emulation.link[1].between"]
+    problem = found["emulation.link[1].between"].problem
+    assert problem.startswith("emulation.link[0] is already the line between n2 and n1")
+    assert found["emulation.link[1].between"].line == (THREE + fine).count("\n") + 2
+    found = mistakes(write(THREE + LINE))
+    assert list(found) == ["emulation.link[0]"]
+    assert "says nothing of this line" in found["emulation.link[0]"].problem
+    assert found["emulation.link[0]"].line == THREE.count("\n") + 1
+    bare = THREE.replace('id = "n2"\n', 'id = "n2"\nwith_node = false\n')
+    assert "is a bare broker" in mistakes(write(bare + fine))["emulation.link[0].between"].problem
+    running = THREE.replace('id = "n2"\n', 'id = "n2"\naddress = "h:1"\n')
+    assert "runs already" in mistakes(write(running + fine))["emulation.link[0].between"].problem
+    table = mistakes(write(THREE + fine.replace("[[", "[").replace("]]", "]")))
+    assert "double brackets" in table["emulation.link"].problem
+
+
 def test_a_login(write: Write) -> None:
     running = MINIMAL.replace('id = "n1"', 'id = "n1"\naddress = "h:1"\npassword = "hunter2"')
     found = mistakes(write(running))
@@ -517,6 +595,7 @@ KEYS = {
         ("latency", get_args(Scenario.model_fields["latency"].annotation)[0]),
         ("server", get_args(Scenario.model_fields["server"].annotation)[0]),
         ("place", get_args(Scenario.model_fields["place"].annotation)[0]),
+        ("emulation.link", EmulatedLink),
     ]
     if model is not None
 }
@@ -537,10 +616,12 @@ def test_values_of_any_type_never_crash_the_loader(
     text = "".join(
         f"{key} = {_toml(value)}\n"
         for key, value in top.items()
-        if key not in {table for table, _ in tables}
+        if key not in {table.partition(".")[0] for table, _ in tables}
     )
     for table, content in tables:
-        text += f"[[{table}]]\n" if table in ("server", "place") else f"[{table}]\n"
+        text += (
+            f"[[{table}]]\n" if table in ("server", "place", "emulation.link") else f"[{table}]\n"
+        )
         text += "".join(f"{key} = {_toml(value)}\n" for key, value in content.items())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "any.toml")
@@ -587,6 +668,8 @@ def test_every_key_is_documented_with_its_default() -> None:
 
 
 def test_the_example_of_the_documentation(write: Write) -> None:
-    example = REFERENCE.read_text().partition("```toml\n")[2].partition("```")[0]
-    scenario = load_scenario(write(example))
+    first, second = re.findall("```toml\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
+    scenario = load_scenario(write(first))
     assert scenario.sp_ratio == 10
+    (line,) = load_scenario(write(first + second)).emulation.link
+    assert (line.between, line.back_mbit_s) == (("north", "south"), 2)

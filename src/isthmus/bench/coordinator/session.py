@@ -276,7 +276,7 @@ class LoadSession:
         duration_s = scenario.scenario.duration_s
         last_s = start_s + duration_s + self._drain_s + SILENT_S
         # Messages can be on a line, one after the other, between every two servers.
-        under_way_s = scenario.emulation.link_delay_ms / 1e3 * (len(scenario.server) - 1)
+        under_way_s = scenario.emulation.longest_delay_s * (len(scenario.server) - 1)
         arrivals = Arrivals(
             fan_out(self.plan), self.plan.writers, self._drain_s, quiet_s=QUIET_S + under_way_s
         )

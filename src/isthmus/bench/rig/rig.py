@@ -1,8 +1,8 @@
 """The servers of a scenario on this machine: brokers, nodes, CPU quotas, and lines between them.
 
     [[server]] ──▶ broker (and node before it) ──▶ ready and linked ──▶ under its CPU quota
-                                  │ link
-                     shaping proxy, if [emulation] gives a delay or a bandwidth
+                                  ▲ links
+                     shaping proxy, if [emulation] gives any line a delay or a bandwidth
 
 Five equal small servers fit on one machine, so one can be compared with five (ILDM §6.2 had five
 machines).  The load tool and the proxy are outside the quotas.
@@ -12,6 +12,8 @@ Invariants:
 * quotas come last: a Java broker would start for minutes within a tenth of a core; on the way out
   they go first, for the same reason;
 * either all servers that were started have their quota or none has, and then a note says why;
+* a link between two servers is shaped whoever dials it and why: a node's proxy is what it
+  advertises, and the only address of it that others are told;
 * whatever was started is stopped on every way out.
 
 A server with an `address` runs already, and nothing is started for it.
@@ -29,9 +31,9 @@ from typing import TYPE_CHECKING, Self
 
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.rig.cgroups import CpuQuotas, clear_abandoned, find_hierarchy
-from isthmus.bench.rig.shaping import Shape
+from isthmus.bench.rig.lines import Shape, Shapes
 from isthmus.bench.rig.shaping_main import start_shaping
-from isthmus.bench.scenario import Scenario, Server
+from isthmus.bench.scenario import Emulation, Scenario, Server
 from isthmus.bench.watch.watch import Watched
 from isthmus.config.addresses import Address
 from isthmus.config.files import Cooperation, FabricConfig, FabricNode
@@ -150,8 +152,7 @@ class Rig:
             ),
             cooperation=Cooperation(algorithm=self.scenario.algorithm),
         )
-        shaped = partial(self._shape_links, config)
-        fabric = Fabric(config, folder=self._folder, detours=shaped)
+        fabric = Fabric(config, folder=self._folder, proxies=self._shape_links)
         self._exit.enter_context(fabric)
         for server, node in zip(servers, fabric.nodes, strict=True):
             self._reachable(server, node.mqtt, node.broker)
@@ -167,28 +168,18 @@ class Rig:
             username, password = broker.username, broker.password
         self.targets[server.id] = Target(address.host, address.port, username, password)
 
-    def _shape_links(
-        self, config: FabricConfig, listeners: Mapping[str, Address]
-    ) -> dict[tuple[str, str], Address]:
-        """A proxy in front of each link, once it is known where its node listens."""
-        emulation = self.scenario.emulation
-        if emulation.link_delay_ms == 0 and emulation.link_mbit_s is None:
-            return {}
-        width = emulation.link_mbit_s
-        shape = Shape(
-            emulation.link_delay_ms / 1e3, None if width is None else round(width * 1e6 / 8)
-        )
-        links = [(node.id, peer) for node in config.node for peer in node.peers]
-        if not links:
+    def _shape_links(self, listeners: Mapping[str, Address]) -> Mapping[str, Address]:
+        """A proxy in front of each node, once it is known where it takes links."""
+        shapes = _shapes(self.scenario.emulation)
+        if shapes.plain or len(listeners) < 2:
             return {}
         folder = self._folder or Path(
             self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-"))
         )
-        connect = [listeners[peer] for _, peer in links]
-        process, where = start_shaping(shape, connect, folder / "shaping.log")
+        process, where = start_shaping(shapes, listeners, folder)
         self._exit.callback(end, process, 1.0)
         self._watched.append(Watched("", "shaping", (process.pid,)))
-        return dict(zip(links, where, strict=True))
+        return where
 
     def set_quotas(self) -> None:
         """Put every server that was started under its quota; without permission, a note."""
@@ -227,3 +218,21 @@ class Rig:
                 f"{len(self._processes)} servers of {emulation.cpu:g} cores are more than the "
                 f"{cores} of this machine; they get in each other's way"
             )
+
+
+def _shapes(emulation: Emulation) -> Shapes:
+    """The lines between the servers."""
+    between: dict[tuple[str, str], Shape] = {}
+    for line in emulation.link:
+        one, other = line.between
+        delay_ms = emulation.link_delay_ms if line.delay_ms is None else line.delay_ms
+        mbit_s = emulation.link_mbit_s if line.mbit_s is None else line.mbit_s
+        back_delay_ms = delay_ms if line.back_delay_ms is None else line.back_delay_ms
+        back_mbit_s = mbit_s if line.back_mbit_s is None else line.back_mbit_s
+        between[one, other] = _shape(delay_ms, mbit_s)
+        between[other, one] = _shape(back_delay_ms, back_mbit_s)
+    return Shapes(_shape(emulation.link_delay_ms, emulation.link_mbit_s), between)
+
+
+def _shape(delay_ms: float, mbit_s: float | None) -> Shape:
+    return Shape(delay_ms / 1e3, None if mbit_s is None else max(1, round(mbit_s * 1e6 / 8)))

@@ -1,22 +1,28 @@
-"""Links of any delay and bandwidth: a TCP proxy that holds bytes back.
+"""Links of any delay and bandwidth: a TCP proxy in front of each node's link listener.
 
-    node ──▶ proxy ═══ delay, bandwidth, each direction by itself ═══▶ the other node's listener
+    node a ──▶ proxy of c ═══ the line a ─▶ c, and back ═══▶ node c's listener
+    node b ──▶     "      ═══ the line b ─▶ c, and back ═══▶      "
 
-For machines whose kernel has no netem, or that must not be touched.  :class:`DelayLine` is one
-direction without any I/O; :func:`listen` is the proxy around it, run as a process of its own by
-:mod:`isthmus.bench.rig.shaping_main`.
+For machines whose kernel has no netem, or that must not be touched.  The proxy's address is the
+one that the node advertises, so whoever dials it comes this way: because it is configured to, found
+the node, or has an algorithm that wants the link.  Who calls is told by the link's greeting, a
+CONNECT with the node's id (``docs/reference/link-wire-format.md``); it is believed, since all this
+is one machine.  A process of its own runs it, :mod:`isthmus.bench.rig.shaping_main`.
 
 Invariants:
 
-* a byte leaves no earlier than `delay_s` after it came, and no byte later than the one behind it;
-* n bytes take at least n / `bytes_per_s`;
-* an end of file travels like a byte, so each direction can end by itself, and what was sent before
-  a connection ended still arrives;
+* each connection is on the lines of its two nodes (:mod:`isthmus.bench.rig.lines`);
+* nothing is let through before it is known who calls.  It is, with the default shape, nobody of the
+  rig: if what comes first is no greeting or longer than `GREETING_BYTES`, if the node that was
+  called speaks first, or after `GREETING_S`;
+* each direction can end by itself, and what was sent before a connection ended still arrives;
 * at most :attr:`Shape.queue_bytes` wait in each direction of a connection (and one read of at most
-  256 KiB more); then the proxy stops reading, and TCP holds the sender back.
+  256 KiB more); then the proxy stops reading, and TCP holds the sender back.  So it does when all
+  connections of a narrow line together have more there than passes in 0.1 s.
 
 Departures from a real line: connecting itself takes no time, and bytes come up to about a
-millisecond late, which is the event loop's resolution.
+millisecond late, which is the event loop's resolution.  TLS hides who calls: such a link has the
+default shape, and each of its connections a line to itself.
 """
 
 from __future__ import annotations
@@ -25,115 +31,57 @@ import asyncio
 import math
 import socket
 import time
-from collections import deque
-from dataclasses import dataclass
 from typing import cast
 
+from isthmus.bench.rig.lines import DelayLine, Line, Lines
 from isthmus.config.addresses import Address
+from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.decoding import decode_connect
+from isthmus.mqtt.framing import frame_length
+from isthmus.mqtt.primitives import PacketType, ReadLimits
 
-__all__ = ["DelayLine", "Shape", "listen"]
+__all__ = ["caller", "listen"]
 
-NS = 1_000_000_000
-QUEUED_S = 0.1  # what a narrow line keeps besides what is under way
-LEAST_QUEUE_BYTES = 64 * 1024
-MOST_QUEUE_BYTES = 16 * 1024 * 1024
 NARROW_SOCKET_BYTES = 64 * 1024  # else the kernel would queue megabytes before a narrow line
-PIECE_NS = 1_000_000  # of a narrow line's bytes, as many as pass in this time leave at once
+GREETING_BYTES = 8_192  # as the nodes themselves
+GREETING_S = 5.0
+NODE_CLIENT_ID = "$isthmus/"
+NOBODY = ""
+"""Who calls, if it is no node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a line does to each direction."""
-
-    delay_s: float = 0.0
-    bytes_per_s: int | None = None
-
-    @property
-    def queue_bytes(self) -> int:
-        """How much may be under way or wait, in one direction of one connection."""
-        if self.bytes_per_s is None:
-            return MOST_QUEUE_BYTES
-        under_way = int(self.bytes_per_s * (self.delay_s + QUEUED_S))
-        return min(max(under_way, LEAST_QUEUE_BYTES), MOST_QUEUE_BYTES)
-
-
-@dataclass(slots=True)
-class _Stretch:
-    """Bytes that came together; none: the end of file."""
-
-    begin_ns: int
-    """When the first of them gets onto the line."""
-    data: memoryview
-    gone: int = 0
-
-
-class DelayLine:
-    """Bytes under way in one direction: `push` puts them in, `take` lets out those that are due."""
-
-    def __init__(self, shape: Shape) -> None:
-        self.queued_bytes = 0
-        self.ended = False
-        """Whether the end of file has come out."""
-        self._delay_ns = round(shape.delay_s * NS)
-        self._bytes_per_s = shape.bytes_per_s
-        self._stretches: deque[_Stretch] = deque()
-        self._free_ns = 0  # when the line has taken in all that came
-
-    def push(self, now_ns: int, data: bytes) -> None:
-        """Bytes come in; none of them are the end of file."""
-        begin_ns = max(now_ns, self._free_ns)
-        self._stretches.append(_Stretch(begin_ns, memoryview(data)))
-        self.queued_bytes += len(data)
-        self._free_ns = begin_ns + self._passing_ns(len(data))
-
-    def take(self, now_ns: int) -> memoryview | None:
-        """The next bytes that are due; None if there are none now."""
-        if not self._stretches:
+def caller(said: bytes) -> str | None:
+    """The id of the node that begins a connection with `said`; None while it cannot be known."""
+    if said[:1] != bytes([PacketType.CONNECT << 4]):
+        return NOBODY if said else None
+    try:
+        length = frame_length(said, 0)
+        if length > GREETING_BYTES:
+            return NOBODY
+        if length == 0 or length > len(said):
             return None
-        head = self._stretches[0]
-        since_ns = now_ns - self._delay_ns - head.begin_ns
-        if since_ns < 0:
-            return None
-        due = len(head.data)
-        if self._bytes_per_s is not None:
-            due = min(due, since_ns * self._bytes_per_s // NS)
-        if due == len(head.data):
-            self._stretches.popleft()
-            self.ended = due == 0
-        data = head.data[head.gone : due]
-        head.gone = due
-        self.queued_bytes -= len(data)
-        return data or None
-
-    def next_ns(self) -> int | None:
-        """When it is worth asking again; None: when something has come in."""
-        if not self._stretches:
-            return None
-        head = self._stretches[0]
-        wanted = len(head.data)
-        if self._bytes_per_s is not None:
-            piece = max(1, self._bytes_per_s * PIECE_NS // NS)
-            wanted = min(wanted, head.gone + piece)
-        return head.begin_ns + self._delay_ns + self._passing_ns(wanted)
-
-    def _passing_ns(self, count: int) -> int:
-        if self._bytes_per_s is None:
-            return 0
-        return -(-count * NS // self._bytes_per_s)
+        connect = decode_connect(said[:length], ReadLimits(property_bytes=GREETING_BYTES))
+    except RemoteProtocolError:
+        return NOBODY
+    if not connect.client_id.startswith(NODE_CLIENT_ID):
+        return NOBODY
+    return connect.client_id.removeprefix(NODE_CLIENT_ID)
 
 
 class _Direction:
-    """What `source` receives goes to `sink`, by way of a line."""
+    """What `source` receives goes to `sink`, by way of `line`."""
 
-    def __init__(self, shape: Shape, source: _End, sink: _End) -> None:
+    def __init__(self, line: Line, source: _End, sink: _End) -> None:
         self._loop = asyncio.get_running_loop()
-        self._line = DelayLine(shape)
-        self._limit_bytes = shape.queue_bytes
+        self._line = line
+        self._under_way = DelayLine(line)
         self._source = source
         self._sink = sink
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
         self._holding = False
         self._ending = False  # the end of file is in the line
+        self.narrow = line.shape.bytes_per_s is not None
         self.ended = False  # and has come out of it
 
     def arrived(self, data: bytes) -> None:
@@ -141,11 +89,13 @@ class _Direction:
         if self._ending or self._sink.lost:
             return
         self._ending = not data
-        self._line.push(time.monotonic_ns(), data)
+        now_ns = time.monotonic_ns()
+        self._under_way.push(now_ns, data)
         if self._timer is None:
             self.pump()
         else:
-            self._hold_source()
+            self._hold_source(now_ns)
+            self._come_back(now_ns)
 
     def source_lost(self) -> None:
         """Nothing more will come; what has come still goes out."""
@@ -155,28 +105,44 @@ class _Direction:
 
     def sink_lost(self) -> None:
         """Nothing more can go out."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel()
 
     def pump(self) -> None:
         """Let out what is due, as far as the sink takes it, and come back for the rest."""
         now_ns = time.monotonic_ns()
-        while not self._sink.full and (data := self._line.take(now_ns)) is not None:
+        while not self._sink.full and (data := self._under_way.take(now_ns)) is not None:
             self._sink.write(data)
-        if self._line.ended and not self.ended:
+        if self._under_way.ended and not self.ended:
             self.ended = True
             self._close()
             return
-        self._hold_source()
-        due_ns = self._line.next_ns()
-        if due_ns is not None and not self._sink.full and self._timer is None:
-            # In whole milliseconds, as uvloop's timers are: one that came early is set again.
-            delay_ms = max(1, math.ceil((due_ns - now_ns) / 1_000_000))
-            self._timer = self._loop.call_later(delay_ms / 1000, self._due)
+        self._hold_source(now_ns)
+        self._come_back(now_ns)
+
+    def _come_back(self, now_ns: int) -> None:
+        """Be woken when there is something to do, unless the sink must take something first."""
+        due_ns = self._under_way.next_ns()
+        if due_ns is None or self._sink.full:
+            return
+        if self._holding and now_ns < self._line.room_ns < due_ns:
+            due_ns = self._line.room_ns
+        if self._timer is not None:
+            if self._timer_ns <= due_ns:
+                return
+            self._timer.cancel()
+        # In whole milliseconds, as uvloop's timers are: one that came early is set again.
+        delay_ms = max(1, math.ceil((due_ns - now_ns) / 1_000_000))
+        self._timer = self._loop.call_later(delay_ms / 1000, self._due)
+        self._timer_ns = due_ns
 
     def _due(self) -> None:
         self._timer = None
         self.pump()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _close(self) -> None:
         """This direction is over; if the other is too, so is the connection."""
@@ -186,11 +152,46 @@ class _Direction:
         else:
             self._sink.write_eof()
 
-    def _hold_source(self) -> None:
-        hold = self._line.queued_bytes > self._limit_bytes
+    def _hold_source(self, now_ns: int) -> None:
+        hold = not self._under_way.has_room(now_ns)
         if hold != self._holding:
             self._holding = hold
             self._source.hold(hold)
+
+
+class _Call:
+    """A connection to the proxy and the one that it became, until it is known who calls."""
+
+    def __init__(self, lines: Lines, node: str) -> None:
+        self.near, self.far = _End(self), _End(self)
+        self._lines = lines
+        self._node = node
+        self._said = b""
+        self._timer = asyncio.get_running_loop().call_later(GREETING_S, self.by, NOBODY)
+
+    def heard(self, end: _End, data: bytes) -> None:
+        """The first that comes, from either end; none: it is over."""
+        if end is self.near and data:
+            self._said += data
+            name = caller(self._said)
+            if name is not None:
+                self.by(name)
+            return
+        self.by(NOBODY)
+        end.outgoing.arrived(data)
+
+    def by(self, name: str) -> None:
+        """It is `name` who calls; what was said until now goes its way."""
+        self._timer.cancel()
+        there, back = self._lines.between(name, self._node)
+        near, far = self.near, self.far
+        near.outgoing = far.incoming = _Direction(there, near, far)
+        far.outgoing = near.incoming = _Direction(back, far, near)
+        for end in (near, far):
+            end.call = None
+            end.narrow()
+        if self._said:
+            near.outgoing.arrived(self._said)
 
 
 class _End(asyncio.Protocol):
@@ -200,24 +201,32 @@ class _End(asyncio.Protocol):
     """From this end to the other."""
     incoming: _Direction
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, call: _Call) -> None:
+        self.call: _Call | None = call
+        """Until it is known who calls: there are no directions yet."""
         self.full = True  # until it is connected
         self.lost = False
-        self._shape = shape
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._shape.bytes_per_s is not None:
-            sock: socket.socket = transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_SOCKET_BYTES)
+        self.narrow()
         self.resume_writing()
 
+    def narrow(self) -> None:
+        """Let the kernel keep little before a narrow line."""
+        if self.call is None and self._transport is not None and self.outgoing.narrow:
+            sock: socket.socket = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_SOCKET_BYTES)
+
     def data_received(self, data: bytes) -> None:
-        self.outgoing.arrived(data)
+        if self.call is not None:
+            self.call.heard(self, data)
+        else:
+            self.outgoing.arrived(data)
 
     def eof_received(self) -> bool:
-        self.outgoing.arrived(b"")
+        self.data_received(b"")
         return True  # it may still be written to
 
     def pause_writing(self) -> None:
@@ -225,7 +234,8 @@ class _End(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
-        self.incoming.pump()
+        if self.call is None:
+            self.incoming.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.give_up()
@@ -233,6 +243,8 @@ class _End(asyncio.Protocol):
     def give_up(self) -> None:
         """It is gone, or could not be reached."""
         self.lost = self.full = True
+        if self.call is not None:
+            self.call.by(NOBODY)
         self.incoming.sink_lost()
         self.outgoing.source_lost()
 
@@ -257,8 +269,10 @@ class _End(asyncio.Protocol):
             self._transport.close()
 
 
-async def listen(shape: Shape, connect: Address, host: str = "127.0.0.1") -> asyncio.Server:
-    """A proxy on a free port of `host`; each connection to it becomes one to `connect`."""
+async def listen(
+    lines: Lines, node: str, connect: Address, host: str = "127.0.0.1"
+) -> asyncio.Server:
+    """The proxy of `node`, on a free port; each connection to it becomes one to `connect`."""
     loop = asyncio.get_running_loop()
     dialing: set[asyncio.Task[None]] = set()
 
@@ -269,12 +283,10 @@ async def listen(shape: Shape, connect: Address, host: str = "127.0.0.1") -> asy
             far.give_up()
 
     def accept() -> _End:
-        near, far = _End(shape), _End(shape)
-        near.outgoing = far.incoming = _Direction(shape, near, far)
-        far.outgoing = near.incoming = _Direction(shape, far, near)
-        task = loop.create_task(dial(far))
+        call = _Call(lines, node)
+        task = loop.create_task(dial(call.far))
         dialing.add(task)
         task.add_done_callback(dialing.discard)
-        return near
+        return call.near
 
     return await loop.create_server(accept, host, 0)
