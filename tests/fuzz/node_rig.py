@@ -8,7 +8,7 @@ the outside does: ``(kind, client, bytes)``, see `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from isthmus.exchange.client.client_session import ClientSession
@@ -63,10 +63,11 @@ class FarNeighbor:
         )
         assert in_hand is None, "clients wait for their own broker"
 
-    def send_plain(self, topic: bytes, frame: bytes) -> None:
-        message, _ = from_link(frame, 0.0)
-        assert message.topic == topic
-        self.sent.append((0, False, topic, message.payload, b""))
+    def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
+        for topic, frame in zip(topics, frames, strict=True):
+            message, _ = from_link(frame, 0.0)
+            assert message.topic == topic
+            self.sent.append((0, False, topic, message.payload, b""))
 
     def has_room(self, room: Room, part: float = 1.0) -> bool:
         """Full at times, but never beyond what makes messages wait before they are sent."""

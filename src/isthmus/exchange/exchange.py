@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
@@ -50,6 +50,7 @@ from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import from_publish
+from isthmus.exchange.traffic.plain import ClientRun
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -166,7 +167,7 @@ class Exchange:
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
         self.client_publish = traffic.client_publish
-        self.publish_plain = traffic.publish_plain
+        self.client_run = ClientRun(traffic.publish_plain)
 
     # ---- life ----------------------------------------------------------------------------
 
@@ -476,16 +477,17 @@ class Exchange:
     def own_other_lives(self) -> tuple[str, ...]:
         return self.guard.other_lives()
 
+    def plain_arrived(self, link: Link, frames: Sequence[bytes], at: int) -> int:
+        """Messages came on a lane of an established link; up to where they were plain and known."""
+        return self.traffic.plain_arrived(link, frames, at)
+
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         """A packet came on a lane of an established link; how long to rest from it, if at all."""
         head = frame[0]
         if head & 0xF0 == PUBLISH:
             if self.traffic.in_hand.stopping:
                 return None  # not acknowledged, so the neighbor keeps it
-            if found := self.traffic.plain.find(link.info, frame):
-                link.received += 1
-                self.traffic.plain_arrived(found, link.info.name)
-            elif frame.startswith(CONTROL_PREFIX, topic_start(frame)):
+            if frame.startswith(CONTROL_PREFIX, topic_start(frame)):
                 return self._control_arrived(link, lane, frame)
             else:
                 link.received += 1

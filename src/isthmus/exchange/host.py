@@ -130,8 +130,8 @@ class Host(Protocol):
         """
         ...
 
-    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
-        """`inject` for a message at QoS 0, not retained, without properties."""
+    def inject_plain(self, topics: Sequence[bytes], payloads: Sequence[bytes], key: str) -> int:
+        """`inject` for messages at QoS 0, not retained, without properties; how many dropped."""
         ...
 
     def ask_retained(

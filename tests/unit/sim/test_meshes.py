@@ -245,8 +245,8 @@ def test_a_count_that_is_none_ends_the_link_and_goes_no_further() -> None:
     publisher.publish("t/1", b"y")
     fabric.settle()
     link = a.exchange.links.links["b"]
-    frame = a.exchange.traffic.plain.to_link(b"t/1", b"0x00000000ffpayload")
-    link.send_plain(b"t/1", frame)
+    frames = a.exchange.traffic.plain.to_link([b"t/1"], [b"0x00000000ffpayload"])
+    link.send_plain([b"t/1"], frames)
     fabric.run(1.0)
     assert b.exchange.links.refusals["protocol-error"] == 1
     assert c.exchange.links.refusals["protocol-error"] == 0

@@ -33,9 +33,10 @@ RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an ackno
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, Protocol
 
 from isthmus.errors import MalformedPacket
@@ -238,19 +239,24 @@ class Injection:
             return self._supersede(entry)
         return self._enqueue(entry, newest=message.retain)
 
-    def inject_plain(self, topic: bytes, payload: bytes) -> bool:
-        """Publish a message at QoS 0, not retained, without properties: the hot path.
+    def inject_plain(self, topics: Sequence[bytes], payloads: Sequence[bytes]) -> int:
+        """Publish messages at QoS 0, not retained, without properties: the hot path.
 
-        Its topic is not a special one.
+        Their topics are not special ones.  How many of them had to be dropped.
         """
-        if not self._clear or self._waiting or topic in self._unreleased or self._aversions:
-            return self.inject(Message(topic, payload), None)
-        assert self._terms is not None
-        frame = plain_to_broker(topic, payload, self._terms.level)
-        if len(frame) > self._packet_bytes:
-            return self.inject(Message(topic, payload), None)
-        self._shell.write(frame)
-        return True
+        if (
+            self._clear
+            and not self._waiting
+            and not self._aversions
+            and (not self._unreleased or self._unreleased.keys().isdisjoint(topics))
+        ):
+            assert self._terms is not None
+            packets = list(map(plain_to_broker, topics, payloads, repeat(self._terms.level)))
+            if max(map(len, packets)) <= self._packet_bytes:
+                self._shell.write(b"".join(packets))
+                return 0
+        messages = map(Message, topics, payloads)
+        return sum(not self.inject(message, None) for message in messages)
 
     def give_up(self, size: int, neighbor: str = "") -> int:
         """See `Host.give_up_injected`; of `neighbor` alone, if others share this."""

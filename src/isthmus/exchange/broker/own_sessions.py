@@ -91,8 +91,8 @@ class OwnSessions:
         is_shared = sum(each is injector for each in self._places.values()) > 1
         return injector.give_up(size, key if is_shared else "")
 
-    def inject_plain(self, topic: bytes, payload: bytes, key: str) -> bool:
-        return self._injector(key).inject_plain(topic, payload)
+    def inject_plain(self, topics: Sequence[bytes], payloads: Sequence[bytes], key: str) -> int:
+        return self._injector(key).inject_plain(topics, payloads)
 
     def _injector(self, key: str) -> Injector:
         injector = self._places.get(key)

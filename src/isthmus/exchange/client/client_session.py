@@ -80,6 +80,8 @@ __all__ = ["ClientSession"]
 
 CHECK_FRAMES = 64
 """Frames of the cheap kind after which the clock is looked at."""
+RUN_FRAMES = 64
+"""What they cost on the links is not put off for longer."""
 
 _ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
 _CONNECT = 0x10
@@ -299,6 +301,8 @@ class ClientSession(ClientInput):
         inspects = exchange.algorithm.inspects_publishes
         v5 = self.protocol_level == 5
         publishes = waits = 0
+        run = self.relay.run
+        topics, payloads = run.topics, run.payloads
         begin = whole = offsets[0]
         self.interrupted = False
         frames: Iterable[tuple[int, int]] = pairwise(offsets)
@@ -326,7 +330,10 @@ class ClientSession(ClientInput):
                         self._forward(data[begin:start], 0)
                         begin = stop
                     elif route.neighbors and head == PUBLISH and not (v5 and data[topic_end]):
-                        exchange.publish_plain(topic, data[topic_end + v5 : stop], route)
+                        if route is not run.route or len(topics) == RUN_FRAMES:
+                            run.begin(route)
+                        topics.append(topic)
+                        payloads.append(data[topic_end + v5 : stop])
                     elif (
                         route.neighbors
                         or route.pending
@@ -337,6 +344,7 @@ class ClientSession(ClientInput):
                     publishes += 1
                 else:
                     waits += 1
+                    run.end()
                     self._check_other(head, data, start, stop)
                 whole = stop
                 if self.interrupted:
@@ -349,6 +357,8 @@ class ClientSession(ClientInput):
             self._forward(data[begin:whole], publishes)
             self.fail(error)
             return whole
+        finally:
+            run.end()
         if waits:
             self.relay.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
@@ -422,6 +432,7 @@ class ClientSession(ClientInput):
     def _approved(self, head: int, frame: bytes, topic: bytes) -> bool:
         """Ask the algorithm about a PUBLISH; one that it keeps back is answered from here."""
         self._took_time()
+        self.relay.run.end()
         message = ReceivedPacket(frame, self.protocol_level, topic=topic.decode())
         if self.handle is None or self.relay.exchange.clients.packet(self.handle, message):
             return True
@@ -436,6 +447,7 @@ class ClientSession(ClientInput):
 
     def _to_fabric(self, frame: bytes, topic: bytes) -> bool:
         """Hand a PUBLISH to the exchange as well, then the broker gets it; False if both wait."""
+        self.relay.run.end()
         if frame[0] & self.withheld_flags:
             self._withhold(frame, topic)
             return True

@@ -66,6 +66,7 @@ class Relay:
         "pacer",
         "pending",
         "read_limits",
+        "run",
         "turns",
     )
 
@@ -83,6 +84,7 @@ class Relay:
         """`own_client_ids`: what those of the node's own sessions begin with; no client's may."""
         self.host = host
         self.exchange = exchange
+        self.run = exchange.client_run
         self.limits = limits
         self.read_limits = read_limits(limits)
         self.counters = counters

@@ -11,7 +11,7 @@ that breaks the rules raises `RemoteProtocolError`; the exchange then closes thi
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -145,7 +145,7 @@ class Connection:
 
     # ---- bytes ---------------------------------------------------------------------------
 
-    def frames(self, data: bytes, now_s: float) -> Iterator[bytes]:
+    def frames(self, data: bytes, now_s: float) -> list[bytes]:
         """The whole packets in what came; raises `RemoteProtocolError` for anything else."""
         self.heard_s = now_s
         self._received_bytes += len(data)
@@ -153,12 +153,11 @@ class Connection:
             self.link.received_bytes += len(data)
         data = self._buffer.push(data)
         if not data:
-            return
+            return []
         limit = self._max_packet_bytes if self.state is GreetingState.OPEN else MAX_GREETING_BYTES
         offsets = scan(data, limit)
         self._buffer.keep(data[offsets[-1] :])
-        for start, stop in pairwise(offsets):
-            yield data[start:stop]
+        return [data[start:stop] for start, stop in pairwise(offsets)]
 
     def send(self, data: bytes) -> None:
         """Write `data` at the end of this turn."""
@@ -166,6 +165,13 @@ class Connection:
             self._wake(self)
         self._out.append(data)
         self._out_bytes += len(data)
+
+    def send_all(self, packets: Sequence[bytes], size: int) -> None:
+        """The same with several, of `size` bytes together."""
+        if not self._out:
+            self._wake(self)
+        self._out.extend(packets)
+        self._out_bytes += size
 
     def flush(self) -> None:
         if self._out:

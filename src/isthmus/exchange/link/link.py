@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from isthmus.cooperation.api import LinkTraffic, SessionInfo, SessionStatus
@@ -203,11 +203,23 @@ class Link:
         self.outgoing[lane].put(Outgoing(message, qos, in_hand, label))
         self.transmit(lane, now_s)
 
-    def send_plain(self, topic: bytes, frame: bytes) -> None:
-        """Pass on a message at QoS 0 that is in the link's form already."""
-        if len(frame) > self.packet_bytes and self._too_large(from_link(frame, 0.0)[0]):
+    def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
+        """Pass on messages at QoS 0 that are in the link's form already."""
+        size = sum(map(len, frames))
+        connection = self.connections[0]
+        if (
+            connection is not None
+            and self.lanes == 1
+            and self.state.carries
+            and size <= self.packet_bytes
+            and connection.waiting_bytes() + size <= self.queue_bytes
+        ):
+            connection.send_all(frames, size)
+            self.sent += len(frames)
             return
-        self._send_frame(self._lane_of(topic, self.lanes), frame)
+        for topic, frame in zip(topics, frames, strict=True):
+            if len(frame) <= self.packet_bytes or not self._too_large(from_link(frame, 0.0)[0]):
+                self._send_frame(self._lane_of(topic, self.lanes), frame)
 
     def _send_frame(self, lane: int, frame: bytes) -> None:
         connection = self.connections[lane]

@@ -15,7 +15,7 @@ was lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -101,6 +101,10 @@ class LinkOwner(SessionOwner, Protocol):
 
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
         """What came on the link cannot be understood; it is going down."""
+        ...
+
+    def plain_arrived(self, link: Link, frames: Sequence[bytes], at: int) -> int:
+        """Take the plain messages at `at` and next to it that are like others before; the end."""
         ...
 
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
@@ -210,13 +214,24 @@ class Links:
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes came on `connection`; whatever is wrong with them ends only this link."""
-        self._take(connection, connection.frames(data, self.host.now()))
-
-    def _take(self, connection: Connection, frames: Iterable[bytes]) -> None:
         try:
-            for frame in frames:
-                if connection.state is GreetingState.CLOSED:
-                    return
+            frames = connection.frames(data, self.host.now())
+        except RemoteProtocolError as error:
+            self.misbehaved(connection, error)
+        else:
+            self._take(connection, frames)
+
+    def _take(self, connection: Connection, frames: Sequence[bytes]) -> None:
+        at, end = 0, len(frames)
+        try:
+            while at < end and connection.state is not GreetingState.CLOSED:
+                link = connection.link
+                if connection.backlog is None and link is not None and link.state.up:
+                    at = self.owner.plain_arrived(link, frames, at)
+                    if at == end:
+                        return
+                frame = frames[at]
+                at += 1
                 if connection.backlog is not None:
                     connection.backlog.append(frame)
                 elif connection.state is not GreetingState.OPEN:

@@ -7,11 +7,15 @@ route, that its origin may come over this link) holds for the others, until `for
 because anything that the finding rests on may have changed.  Topics that a broker may close on are
 not remembered: the closer look is what they need.
 
+They come in *runs*, as many as one read brings, and go on in runs: what a run has in common (that
+the link carries messages, that the broker takes them) is asked once.
+
 Everything here could be left out without changing what arrives where; it is several times faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.cooperation.api import Route, SessionInfo
@@ -20,7 +24,7 @@ from isthmus.exchange.traffic.message import COUNT_BYTES, Message, plain_prefix,
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 from isthmus.mqtt.publish_layout import PUBLISH
 
-__all__ = ["Known", "PlainMessage", "PlainMessages"]
+__all__ = ["ClientRun", "Known", "PassedRun", "PlainMessage", "PlainMessages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +54,19 @@ class PlainMessages:
         self._origin = origin
         self._incarnation = incarnation
         self._tail = COUNT_BYTES if incarnation else 0
-        self._prefixes: dict[bytes, bytes] = {}
+        self._prefixes = _Prefixes(origin, incarnation)
         self._labeled: dict[tuple[bytes, bytes], bytes] = {}
         """The same, of messages that leave with labels."""
         self._found: dict[SessionInfo, dict[bytes, Known]] = {}
         self._count = 0  # of all neighbors together: forgetting them must not take long
 
-    def to_link(self, topic: bytes, rest: bytes, label: bytes = b"") -> bytes:
-        """The packet for a link of a local client's plain message; `rest` as in `PlainMessage`."""
-        if label:
-            return plain_to_link(self._labeled_prefix(topic, label), rest)
-        prefix = self._prefixes.get(topic)
-        if prefix is None:
-            if len(self._prefixes) >= MAX_TOPICS:
-                self._prefixes.clear()
-            prefix = plain_prefix(topic, self._origin, 0, b"", self._incarnation)
-            self._prefixes[topic] = prefix
+    def to_link(self, topics: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
+        """The packets for a link of local clients' plain messages without number or label."""
+        return list(map(plain_to_link, map(self._prefixes.__getitem__, topics), payloads))
+
+    def to_link_labeled(self, topic: bytes, rest: bytes, label: bytes) -> bytes:
+        """The same of one with a label, or a number; `rest` as in `PlainMessage`."""
+        prefix = self._labeled_prefix(topic, label) if label else self._prefixes[topic]
         return plain_to_link(prefix, rest)
 
     def _labeled_prefix(self, topic: bytes, label: bytes) -> bytes:
@@ -77,18 +78,28 @@ class PlainMessages:
             self._labeled[topic, label] = prefix
         return prefix
 
-    def find(self, neighbor: SessionInfo, frame: bytes) -> PlainMessage | None:
-        """What is known of the message in a link's PUBLISH, if one like it came before."""
+    def run(self, neighbor: SessionInfo, frames: Sequence[bytes], at: int) -> list[PlainMessage]:
+        """What is known of the messages at `at` and next to it, while one like them came before."""
+        run: list[PlainMessage] = []
         found = self._found.get(neighbor)
         if found is None:
-            return None
-        start, end = _header(frame)
-        if self._tail:
-            if not end:
-                return None
-            end -= self._tail
-        known = found.get(frame[start:end])
-        return None if known is None else (known, frame[end:])
+            return run
+        end = 0
+        head = known = None
+        for frame in frames[at:] if at else frames:
+            # Often the same topic and length as the one before: then all before the rest is.
+            if head is None or not frame.startswith(head):
+                start, end = _header(frame)
+                if not end:
+                    break
+                end -= self._tail
+                known = found.get(frame[start:end])
+                if known is None:
+                    break
+                head = frame[:end]
+            assert known is not None
+            run.append((known, frame[end:]))
+        return run
 
     def remember(self, neighbor: SessionInfo, frame: bytes, message: Message, route: Route) -> None:
         """A message was looked at closely; if it was plain, the next one like it need not be."""
@@ -111,6 +122,68 @@ class PlainMessages:
         """Routes, links or the topology have changed."""
         self._found.clear()
         self._count = 0
+
+
+class ClientRun:
+    """Plain messages of local clients that go the same way; at the end of the run they do."""
+
+    __slots__ = ("_publish", "payloads", "route", "topics")
+
+    def __init__(self, publish: Callable[[Sequence[bytes], Sequence[bytes], Route], None]) -> None:
+        self._publish = publish
+        self.topics: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.route = Route()
+
+    def begin(self, route: Route) -> None:
+        """What comes next goes by `route`."""
+        self.end()
+        self.route = route
+
+    def end(self) -> None:
+        """Before anything that is not of the run: all stays in order."""
+        if self.topics:
+            try:
+                self._publish(self.topics, self.payloads, self.route)
+            finally:
+                self.topics.clear()
+                self.payloads.clear()
+
+
+class PassedRun:
+    """What becomes of a run that came from a neighbor: for the broker, and for the next links."""
+
+    __slots__ = ("links", "payloads", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.links: dict[SessionInfo, tuple[list[bytes], list[bytes]]] = {}
+        """Topics and packets."""
+
+    def to_links(self, known: Known, rest: bytes) -> None:
+        for prefix, sessions in known.prefixes:
+            packet = plain_to_link(prefix, rest)
+            for session in sessions:
+                topics, packets = self.links.setdefault(session, ([], []))
+                topics.append(known.topic)
+                packets.append(packet)
+
+
+class _Prefixes(dict[bytes, bytes]):
+    """Topic → prefix of local clients' messages without label; a missing one is made."""
+
+    __slots__ = ("_incarnation", "_origin")
+
+    def __init__(self, origin: str, incarnation: str) -> None:
+        super().__init__()
+        self._origin, self._incarnation = origin, incarnation
+
+    def __missing__(self, topic: bytes) -> bytes:
+        if len(self) >= MAX_TOPICS:
+            self.clear()
+        prefix = self[topic] = plain_prefix(topic, self._origin, 0, b"", self._incarnation)
+        return prefix
 
 
 def _known(message: Message, route: Route) -> Known:

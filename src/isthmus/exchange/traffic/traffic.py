@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -41,10 +41,9 @@ from isthmus.exchange.traffic.message import (
     Message,
     from_link,
     number_of,
-    plain_to_link,
 )
 from isthmus.exchange.traffic.pending_routes import PendingRoutes
-from isthmus.exchange.traffic.plain import Known, PlainMessage, PlainMessages
+from isthmus.exchange.traffic.plain import Known, PassedRun, PlainMessages
 from isthmus.exchange.traffic.recovery import Awaited
 from isthmus.exchange.traffic.routes import Routes
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
@@ -233,17 +232,20 @@ class Traffic:
             self._numbers += 1
             message.number = number_of(self.links.hello.incarnation, self._numbers)
 
-    def publish_plain(self, topic: bytes, payload: bytes, route: Route) -> None:
+    def publish_plain(
+        self, topics: Sequence[bytes], payloads: Sequence[bytes], route: Route
+    ) -> None:
         """A local client published at QoS 0, not retained, without properties: the hot path."""
         if route.special or self._numbers_all:
-            self._publish_special(topic, payload, route)
+            for topic, payload in zip(topics, payloads, strict=True):
+                self._publish_special(topic, payload, route)
             return
-        self.counters["published_to_links"] += 1
-        frame = self.plain.to_link(topic, payload)
+        self.counters["published_to_links"] += len(topics)
+        frames = self.plain.to_link(topics, payloads)
         for session in route.neighbors:
             link = self.by_session.get(session)
             if link is not None:
-                link.send_plain(topic, frame)
+                link.send_plain(topics, frames)
 
     def _publish_special(self, topic: bytes, payload: bytes, route: Route) -> None:
         """The same with a number, with labels, or with a path that is being set up."""
@@ -262,7 +264,7 @@ class Traffic:
         for session, label in route.hops:
             link = self.by_session.get(session)
             if link is not None:
-                link.send_plain(topic, self.plain.to_link(topic, rest, label))
+                link.send_plain([topic], [self.plain.to_link_labeled(topic, rest, label)])
 
     def _hold_back(self, link: Link, room: Room, hold: Hold) -> None:
         self.counters["publishers_held"] += 1
@@ -410,24 +412,39 @@ class Traffic:
             return known.to_broker
         return self._given.take_count(*message, neighbor, content) is Novelty.NEW
 
-    def plain_arrived(self, found: PlainMessage, key: str) -> None:
-        """Pass on a message like one that came before: the hot path."""
-        known, rest = found
-        self.counters["received_from_links"] += 1
-        payload, to_broker = rest, known.to_broker
-        if self._numbers_all:
-            for_broker = self._take_plain(known, rest, key)
-            if for_broker is None:
-                return
-            payload, to_broker = rest[COUNT_BYTES:], for_broker
-        for prefix, sessions in known.prefixes:
-            frame = plain_to_link(prefix, rest)
-            for session in sessions:
-                link = self.by_session.get(session)
-                if link is not None:
-                    link.send_plain(known.topic, frame)
-        if to_broker and not self.host.inject_plain(known.topic, payload, key):
-            self.counters["inject_dropped"] += 1
+    def plain_arrived(self, link: Link, frames: Sequence[bytes], at: int) -> int:
+        """Pass on a run of messages like some that came before; where it ends.  The hot path."""
+        if self.in_hand.stopping:
+            return at
+        run = self.plain.run(link.info, frames, at)
+        if not run:
+            return at
+        link.received += len(run)
+        self.counters["received_from_links"] += len(run)
+        key = link.info.name
+        passed = PassedRun()
+        try:
+            for known, rest in run:
+                payload, to_broker = rest, known.to_broker
+                if self._numbers_all:
+                    for_broker = self._take_plain(known, rest, key)
+                    if for_broker is None:
+                        continue
+                    payload, to_broker = rest[COUNT_BYTES:], for_broker
+                if known.prefixes:
+                    passed.to_links(known, rest)
+                if to_broker:
+                    passed.topics.append(known.topic)
+                    passed.payloads.append(payload)
+        finally:
+            for session, (topics, packets) in passed.links.items():
+                if (other := self.by_session.get(session)) is not None:
+                    other.send_plain(topics, packets)
+            if passed.topics:
+                dropped = self.host.inject_plain(passed.topics, passed.payloads, key)
+                if dropped:
+                    self.counters["inject_dropped"] += dropped
+        return at + len(run)
 
     def _has_room(self, message: Message) -> bool:
         """Whether more may wait where `message` waits."""

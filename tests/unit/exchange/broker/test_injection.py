@@ -120,7 +120,7 @@ def test_larger_than_the_broker_takes_is_set_aside_at_once(shell: Shell, qos: in
     """[MQTT-3.2.2-15]"""
     shell.open(maximum_packet_bytes=50)
     done = inject(shell, bytes(60), qos=qos)
-    assert shell.core.inject_plain(b"t", bytes(60))
+    assert shell.core.inject_plain([b"t"], [bytes(60)]) == 0
     assert shell.take() == []
     assert len(done) == 1
     assert shell.counters["set_aside"] == 2
@@ -148,7 +148,7 @@ def test_a_broker_without_retained_messages_gets_live_ones_only(shell: Shell) ->
 def test_qos_0_waits_for_the_session_up_to_a_bound_in_bytes(shell: Shell) -> None:
     payload = bytes(1000)
     accepted = 0
-    while shell.core.inject_plain(b"t", payload):
+    while not shell.core.inject_plain([b"t"], [payload]):
         accepted += 1
     assert accepted == injection.MAX_WAITING_BYTES // (injection.ENTRY_BYTES + 1001)
     assert shell.core.inject(message(payload, 1), None), "QoS 1 is not dropped"
@@ -160,7 +160,7 @@ def test_qos_0_waits_for_the_session_up_to_a_bound_in_bytes(shell: Shell) -> Non
 def test_a_session_that_takes_no_bytes_makes_them_wait(shell: Shell) -> None:
     shell.open()
     shell.core.may_write(False)
-    assert shell.core.inject_plain(b"t", b"0")
+    assert shell.core.inject_plain([b"t"], [b"0"]) == 0
     inject(shell, b"1")
     assert shell.take() == []
     shell.core.may_write(True)
@@ -214,7 +214,7 @@ def test_the_oldest_that_were_never_sent_are_given_up(shell: Shell) -> None:
 def test_what_waits_at_qos_1_leaves_qos_0_its_room(shell: Shell) -> None:
     for _ in range(20):
         assert shell.core.inject(message(bytes(1 << 20), 1), None)
-    assert shell.core.inject_plain(b"t", b"0")
+    assert shell.core.inject_plain([b"t"], [b"0"]) == 0
 
 
 def test_expired_messages_are_done_without_the_broker(shell: Shell) -> None:
@@ -315,7 +315,7 @@ def test_qos_0_waits_while_suspects_are_tried(shell: Shell) -> None:
     shell.open()
     shell.core.proven()
     shell.take()
-    assert shell.core.inject_plain(b"t", b"0")
+    assert shell.core.inject_plain([b"t"], [b"0"]) == 0
     assert shell.take() == []
     assert fall(shell) is not None, "1 was alone"
     shell.open()
@@ -374,8 +374,8 @@ def test_what_is_like_a_message_that_was_set_aside_is_not_tried(shell: Shell) ->
     assert len(shell.aside) == shell.counters["set_aside"] == 100
     assert shell.aside[1][1] == "the broker closes on a control character in its topic"
     shell.acknowledge(shell.last[0])
-    assert shell.core.inject_plain(b"p/\x02", b"plain")
-    assert shell.core.inject_plain(b"good", b"plain good")
+    assert shell.core.inject_plain([b"p/\x02"], [b"plain"]) == 0
+    assert shell.core.inject_plain([b"good"], [b"plain good"]) == 0
     assert shell.take() == [b"plain good"]
 
 

@@ -239,7 +239,7 @@ def test_messages_are_not_sent_before_every_lane_is_back() -> None:
     link.prepare("a", "1", 2, "t")
     back = link.connections[0] = connection(hello, dialed=True)
     for number in range(8):
-        link.send_plain(b"%d" % number, b"frame")
+        link.send_plain([b"%d" % number], [b"frame"])
     back.flush()
     assert isinstance(back.channel, FakeChannel)
     assert back.channel.written == b""

@@ -75,7 +75,7 @@ def test_what_is_too_large_is_told_and_done_with_but_not_sent(qos: int) -> None:
 def test_a_plain_message_too_large_is_not_sent() -> None:
     desk = Desk(1_000)
     for size in (900, 990, 2_000):
-        desk.link.send_plain(b"t", plain_to_link(plain_prefix(b"t", "a" * 60), b"x" * size))
+        desk.link.send_plain([b"t"], [plain_to_link(plain_prefix(b"t", "a" * 60), b"x" * size)])
         assert bool(desk.written()) == (size < 2_000)
     assert desk.found == [(b"t", 2_006)]
 

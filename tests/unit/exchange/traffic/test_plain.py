@@ -6,11 +6,16 @@ import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
 from isthmus.exchange.traffic.message import Message, plain_to_link, to_link
-from isthmus.exchange.traffic.plain import PlainMessages
+from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 
 NEIGHBOR = SessionInfo(1, SessionKind.NEIGHBOR, "n")
 ROUTE = Route((), to_local_broker=True)
+
+
+def find(plain: PlainMessages, frame: bytes) -> PlainMessage | None:
+    run = plain.run(NEIGHBOR, [frame], 0)
+    return run[0] if run else None
 
 
 @pytest.mark.parametrize("size", [3, 200])
@@ -18,15 +23,15 @@ def test_the_next_message_like_it_is_known(size: int) -> None:
     plain = PlainMessages("here")
     message = Message(b"t", bytes(size), origin="there", hops=1)
     frame = to_link(message, 0, 0, 0.0)
-    assert plain.find(NEIGHBOR, frame) is None
+    assert find(plain, frame) is None
     plain.remember(NEIGHBOR, frame, message, ROUTE)
     another = to_link(Message(b"t", b"other payload", origin="there", hops=1), 0, 0, 0.0)
-    found = plain.find(NEIGHBOR, another)
+    found = find(plain, another)
     assert found is not None
     known, payload = found
     assert (known.topic, known.to_broker, payload) == (b"t", True, b"other payload")
     plain.forget()
-    assert plain.find(NEIGHBOR, another) is None
+    assert find(plain, another) is None
 
 
 @pytest.mark.parametrize(
@@ -45,11 +50,11 @@ def test_a_message_that_differs_is_not_taken_for_it(other: Message) -> None:
     message = Message(b"t", b"x", origin="there", hops=1)
     plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE)
     frame = to_link(other, 0, 0, 0.0)
-    assert plain.find(NEIGHBOR, frame) is None
+    assert find(plain, frame) is None
     if other.topic == b"t" and other.origin == "there" and other.hops == 1:
         plain.forget()
         plain.remember(NEIGHBOR, frame, other, ROUTE)
-        assert plain.find(NEIGHBOR, frame) is None, "only plain messages are remembered"
+        assert find(plain, frame) is None, "only plain messages are remembered"
 
 
 @pytest.mark.parametrize("topic", ["p/\x01", "p/\x9f", "\ufdd0", "p/\U0010ffff"])
@@ -58,7 +63,7 @@ def test_a_topic_that_a_broker_may_close_on_gets_a_closer_look_every_time(topic:
     message = Message(topic.encode(), b"x", origin="there", hops=1)
     frame = to_link(message, 0, 0, 0.0)
     plain.remember(NEIGHBOR, frame, message, ROUTE)
-    assert plain.find(NEIGHBOR, frame) is None
+    assert find(plain, frame) is None
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -67,7 +72,7 @@ def test_what_is_remembered_is_bounded() -> None:
         topic = b"t/%d" % number
         message = Message(topic, b"", origin="there")
         plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE)
-        plain.to_link(topic, b"")
+        plain.to_link([topic], [b""])
     assert sum(len(found) for found in plain._found.values()) <= MAX_TOPICS
     assert len(plain._prefixes) <= MAX_TOPICS
 
@@ -78,16 +83,16 @@ def test_with_numbers_the_count_and_the_payload_are_the_rest() -> None:
     route = Route.labeled([(NEIGHBOR, b""), (NEIGHBOR, b"y")], to_local_broker=True)
     plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0, b"x"), message, route)
     second = Message(b"t", b"second", origin="there", hops=0, number="2e.0000000000ff")
-    found = plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0, b"x"))
+    found = find(plain, to_link(second, 0, 0, 0.0, b"x"))
     assert found is None, "another number of hops"
     second.hops = 1
-    known, rest = plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0, b"x")) or pytest.fail("unknown")
+    known, rest = find(plain, to_link(second, 0, 0, 0.0, b"x")) or pytest.fail("unknown")
     assert rest == b"0000000000ff" + b"second"
     assert (known.origin, known.incarnation, known.label) == ("there", "2e", b"x")
     assert [sessions for _, sessions in known.prefixes] == [(NEIGHBOR,), (NEIGHBOR,)]
     for (prefix, _), label in zip(known.prefixes, (b"", b"y"), strict=True):
         assert plain_to_link(prefix, rest) == to_link(second, 0, 0, 0.0, label)
-    assert plain.find(NEIGHBOR, to_link(second, 0, 0, 0.0)) is None, "another label"
+    assert find(plain, to_link(second, 0, 0, 0.0)) is None, "another label"
 
 
 def test_what_has_no_number_where_all_have_one_is_not_remembered() -> None:
@@ -95,4 +100,25 @@ def test_what_has_no_number_where_all_have_one_is_not_remembered() -> None:
     message = Message(b"t", b"x", origin="there", hops=1)
     frame = to_link(message, 0, 0, 0.0)
     plain.remember(NEIGHBOR, frame, message, ROUTE)
-    assert plain.find(NEIGHBOR, frame) is None
+    assert find(plain, frame) is None
+
+
+def test_a_run_ends_before_the_first_that_is_not_known() -> None:
+    plain = PlainMessages("here")
+    messages = {
+        name: Message(topic, b"x", origin="there", hops=1)
+        for name, topic in {"a": b"t/a", "b": b"t/b", "other": b"t/o"}.items()
+    }
+    frames = {name: to_link(message, 0, 0, 0.0) for name, message in messages.items()}
+    frames["long"] = to_link(Message(b"t/a", bytes(200), origin="there", hops=1), 0, 0, 0.0)
+    frames["longer topic"] = to_link(Message(b"t/ab", b"x", origin="there", hops=1), 0, 0, 0.0)
+    for name in ("a", "b"):
+        plain.remember(NEIGHBOR, frames[name], messages[name], ROUTE)
+    came = [frames[name] for name in ("other", "a", "a", "long", "b", "a", "longer topic", "a")]
+    assert plain.run(NEIGHBOR, came, 0) == []
+    run = plain.run(NEIGHBOR, came, 1)
+    assert [(known.topic, len(payload)) for known, payload in run] == [
+        (b"t/a", 1), (b"t/a", 1), (b"t/a", 200), (b"t/b", 1), (b"t/a", 1)
+    ]  # fmt: skip
+    assert [known.topic for known, _ in plain.run(NEIGHBOR, came, 7)] == [b"t/a"]
+    assert plain.run(NEIGHBOR, came, 8) == []
