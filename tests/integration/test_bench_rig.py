@@ -31,7 +31,7 @@ from isthmus.errors import BrokerMissing, QuotaUnavailable
 from isthmus.fabric.admin_client import fetch_status
 from isthmus.processes.children import Launch, end, launch
 from support.acquainting import Acquainting
-from support.examples import unpack_algorithm
+from support.examples import unpack, unpack_algorithm
 from support.waiting import wait_for
 
 
@@ -186,6 +186,19 @@ def test_a_link_that_an_algorithm_dials_is_shaped_as_its_pair_is(
             assert rtt_ms(rig, here, there) >= least_ms, (here, there)
         # n3's link to n2 is none of those that are slow.
         assert rtt_ms(rig, "n2", "n3") < rtt_ms(rig, "n1", "n3")
+
+
+def test_a_row_starts_whose_nodes_know_their_neighbors_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n1 ── n2 ── n3, and of n3 n1 never hears: the topology is `any`."""
+    unpack("isthmus-stars", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Rig(scenario(*ROW, {"id": "n3", "peers": ["n2"]}, algorithm="stars")) as rig:
+        topology = fetch_status(rig.admins["n1"])["fabric"]["topology"]
+        assert topology["wanted"] == "any"
+        assert topology["nodes"] == ["n1", "n2"]
 
 
 def test_quotas_can_wait_until_the_servers_are_warm() -> None:

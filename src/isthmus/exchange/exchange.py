@@ -585,7 +585,11 @@ class Exchange:
             ],
             "in_hand": self.traffic.in_hand.status(),
             "pending": {"messages": len(self.traffic.pending), "bytes": self.traffic.pending.bytes},
-            "topology": {**self.guard.status(), "neighbors": self._up()},
+            "topology": {
+                "wanted": self.algorithm.topology,
+                **self.guard.status(),
+                "neighbors": self._up(),
+            },
             "discovery": self.discovery.status(),
             "retained": self.retention.store.status(),
             "interest": self.clients.status(),

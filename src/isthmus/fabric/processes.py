@@ -4,7 +4,8 @@
 
 Every node is the same process that an operator would start; the fabric only writes its file,
 chooses free ports where the file says port 0, waits for ``/readyz``, then until every node reaches
-all those that links join it with, and watches them.
+all those that links join it with (its neighbors, if the algorithm's topology is `any`: of others
+only the algorithm knows), and watches them.
 
 Invariants: whatever was started is stopped again by its pid, in reverse order, on every way out,
 Ctrl-C, SIGTERM and SIGHUP included, and dies with this process when that is killed
@@ -210,9 +211,11 @@ class Fabric:
         """Wait until every node reaches all that the file's links join it with."""
         deadline = time.monotonic() + self._ready_timeout_s
         nodes = {node.id: node for node in self.nodes}
-        for group in fabric_links(self.config).groups:
+        links = fabric_links(self.config)
+        for group in links.groups:
             for name in group:
-                _wait_until_reaching(nodes[name], set(group) - {name}, deadline)
+                neighbors = {end for pair in links.links if name in pair for end in pair} - {name}
+                _wait_until_reaching(nodes[name], set(group) - {name}, neighbors, deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +269,10 @@ def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:
     raise NodeFailed(node.id, f"not ready within {timeout_s:g} s: {reason}", node.log_tail())
 
 
-def _wait_until_reaching(node: RunningNode, others: set[str], deadline: float) -> None:
-    """Until active links lead from `node` to all the `others`."""
+def _wait_until_reaching(
+    node: RunningNode, others: set[str], neighbors: set[str], deadline: float
+) -> None:
+    """Until active links lead from `node` to all the `others`, as far as it can know."""
     missing = others
     problems = ""
     while missing:
@@ -277,7 +282,9 @@ def _wait_until_reaching(node: RunningNode, others: set[str], deadline: float) -
             fabric = fetch_status(node.admin).get("fabric", {})
         except AdminError:
             fabric = {}
-        missing = others - set(fabric.get("topology", {}).get("paths", {}))
+        topology = fabric.get("topology", {})
+        wanted = neighbors if topology.get("wanted") == "any" else others
+        missing = wanted - set(topology.get("paths", {}))
         problems = "; ".join(
             f"{peer['address']}: {peer['problem']}"
             for peer in fabric.get("peers", [])

@@ -142,6 +142,22 @@ class SimFabric:
         node.start()
         return node
 
+    def wire(
+        self,
+        a: SimNode,
+        b: SimNode,
+        *,
+        delay_s: float | None = None,
+        bytes_per_s: float | None = None,
+    ) -> None:
+        """What lies between two nodes, whoever of them dials the other; None: as it was."""
+        before = self.network.wire(a.name, b.name)
+        delay_s = before.delay_s if delay_s is None else delay_s
+        rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
+        if (delay_s, rate) != (before.delay_s, before.bytes_per_s):
+            wire = replace(before, delay_s=delay_s, bytes_per_s=rate)
+            self.network.set_wire(a.name, b.name, wire)
+
     def link(
         self,
         a: SimNode,
@@ -156,13 +172,7 @@ class SimFabric:
 
         If `b`'s operator had removed `a`, `b` is told to take it back.
         """
-        if delay_s is not None or bytes_per_s is not None:
-            before = self.network.wire(a.name, b.name)
-            delay_s = before.delay_s if delay_s is None else delay_s
-            rate = before.bytes_per_s if bytes_per_s is None else bytes_per_s
-            self.network.set_wire(
-                a.name, b.name, replace(before, delay_s=delay_s, bytes_per_s=rate)
-            )
+        self.wire(a, b, delay_s=delay_s, bytes_per_s=bytes_per_s)
         self._note("link", a, b)
         a.peers[b.address] = (lanes, qos)
         if a.running:

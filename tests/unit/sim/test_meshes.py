@@ -29,6 +29,7 @@ from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.invariants import Violation, check_at_rest, check_topology
 from isthmus.sim.network import HopRecord
 from isthmus.sim.node import SimNode
+from support.acquainting import Acquainting
 from support.examples import EXAMPLES, unpack
 
 
@@ -97,6 +98,35 @@ def publish(fabric: SimFabric, nodes: list[SimNode], qos: int, topics: int = 20)
 
 def counters(node: SimNode) -> Counter[str]:
     return node.exchange.counters
+
+
+# ---- links that an algorithm dials ---------------------------------------------------------
+
+
+def test_a_link_that_an_algorithm_dials_has_the_wire_of_its_pair() -> None:
+    """a ── b ── c are configured; a is told of c and dials it."""
+    fabric = SimFabric(seed=1, algorithm=Acquainting)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.wire(a, c, delay_s=0.2, bytes_per_s=10_000)
+    fabric.link(a, b)
+    fabric.link(b, c)
+    subscriber = c.client("s")
+    subscriber.subscribe("t")
+    fabric.settle()
+    fabric.run(5.0)  # until pings have gone round
+    assert a.algorithm.status() == {"dialed": [c.address]}
+    rtt_s = {link.info.name: link.info.rtt_s for link in a.exchange.links}
+    assert rtt_s["c"] >= 0.4
+    assert rtt_s["b"] < 0.4
+    publisher = a.client("p")
+    fabric.run(0.1)
+    publisher.publish("t", bytes(5_000))
+    fabric.run(0.2 + 0.4)
+    assert subscriber.payloads() == [], (
+        "5,000 bytes take half a second, and are under way for 0.2 s"
+    )
+    fabric.settle()
+    assert subscriber.payloads() == [bytes(5_000)]
 
 
 # ---- the example -------------------------------------------------------------------------
