@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isthmus.pipeline.log.reading import parquet_options, write_table
 from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table, file_path, with_footer
+from isthmus.pipeline.log.writing import parquet_options, write_table
 
 __all__ = ["RUN", "Shape", "generate"]
 
@@ -138,7 +138,7 @@ def _published(publisher: int, topic: int, sent: Ints) -> dict[str, Any]:
     return {
         "publisher": np.full(len(sent), publisher, np.uint32),
         "message": np.arange(len(sent), dtype=np.uint32),
-        "topic": np.full(len(sent), topic, np.uint16),
+        "topic": np.full(len(sent), topic, np.uint32),
         "t_send_ns": sent,
     }
 
@@ -160,7 +160,7 @@ def _delivered(
         "subscriber": np.full(len(message), subscriber, np.uint32),
         "publisher": np.full(len(message), publisher, np.uint32),
         "message": message.astype(np.uint32),
-        "topic": np.full(len(message), topic, np.uint16),
+        "topic": np.full(len(message), topic, np.uint32),
         "t_send_ns": sent[message],
         "t_receive_ns": received,
     }

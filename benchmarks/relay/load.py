@@ -28,12 +28,12 @@ from isthmus.bench.load.clients import Poller
 from isthmus.bench.load.connecting import connect_clients
 from isthmus.bench.load.expected import fan_out
 from isthmus.bench.load.frames import template
-from isthmus.bench.load.payload import run_tag
 from isthmus.bench.load.plan import Plan, plan_clients
 from isthmus.bench.load.population import Population
 from isthmus.bench.load.sending import SentLog
 from isthmus.bench.scenario import load_scenario
 from isthmus.errors import LoadError
+from isthmus.pipeline.log.payload import run_tag
 from isthmus.pipeline.log.reading import ClientRole, LoggedClient
 
 __all__ = ["Check", "Load", "Shape", "clients_of", "connect", "loopback"]

@@ -261,8 +261,13 @@ def test_traffic_of_the_link_between_two_nodes(
             subscriber.receive()
         tables = watching.stop()
     rows = tables.links.to_pylist()
-    sent = [row["messages_out"] for row in rows if (row["node"], row["peer"]) == ("a", "b")]
-    assert sent[-1] - sent[0] == 20
+    first, *_, last = (row for row in rows if (row["node"], row["peer"]) == ("a", "b"))
+    assert last["messages_out"] - first["messages_out"] == 20
+    assert last["data_bytes_out"] - first["data_bytes_out"] > 20 * len("$i t x")
+    assert last["control_packets_out"] > 0, "of the guard and of the algorithm"
+    for way in ("out", "in"):
+        data, control = last[f"data_bytes_{way}"], last[f"control_bytes_{way}"]
+        assert data + control == last[f"bytes_{way}"]
     assert all(row["t_ns"] > asked_ns and row["kind"] == "link" for row in rows)
     assert {(row["node"], row["peer"]) for row in rows} == {("a", "b"), ("b", "a")}
     assert tables.dropped == {}

@@ -22,9 +22,9 @@ from benchmarks.load.rounds import Plan, measure_flood, measure_sending
 
 from conftest import BrokerFactory
 from isthmus.bench.coordinator.control import ControlMessage, LineChannel
-from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
 from isthmus.brokers.base import Broker
 from isthmus.mqtt.packets import Publish
+from isthmus.pipeline.log.payload import LAYOUT, MAGIC, run_tag
 from isthmus.pipeline.log.reading import LoggedClient
 from isthmus.pipeline.log.schema import TABLES, Table, file_path
 from isthmus.processes.children import Launch, end, launch

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.pipeline.log.reading import write_table
+from isthmus.pipeline.log.writing import write_table
 
 __all__ = ["GeneratedRun", "Shape", "generate", "write_log"]
 
@@ -49,7 +49,7 @@ class GeneratedRun:
     row: dict[str, Any]
     tables: dict[str, dict[str, Rows]] = field(
         default_factory=lambda: {
-            table: {} for table in ("publishes", "deliveries", "links", "resources")
+            table: {} for table in ("publishes", "deliveries", "hops", "links", "resources")
         }
     )
 
@@ -106,6 +106,11 @@ class _Generator:
             for writer in self.writers:
                 if not tables[table][writer] and self.chance.random() < 0.5:
                     del tables[table][writer]  # an idle writer may leave no file
+        if self.chance.random() < 0.8:  # else nobody recorded hops
+            for writer in self.writers[:2]:
+                tables["hops"][writer] = []
+            for node in ("n1", "n2", "n3", "n4"):
+                tables["hops"][self.chance.choice(self.writers[:2])] += self._hops(node)
         tables["resources"]["c0"] = self._resources("c0")
         for writer in ["c0", *self.writers]:
             tables["links"][writer] = self._links(writer)
@@ -116,7 +121,7 @@ class _Generator:
         topics = [f"topic{index + 1}" for index in range(self.shape.topics + 1)]
         return {
             "run": run,
-            "schema_version": 1,
+            "schema_version": 2,
             "scenario": "generated",
             "scenario_json": "{}",
             "labels": chance.choice([[], [("broker", "mosquitto"), ("algorithm", "sf")]]),
@@ -290,7 +295,7 @@ class _Generator:
                 others = [client["client"] for client in self._of("subscriber")]
                 row["publisher"] = self.chance.choice(others or [self._stranger()])
             case 2:
-                row["topic"] = (row["topic"] + self.chance.randint(1, 9)) % 65_536
+                row["topic"] = (row["topic"] + self.chance.randint(1, 9)) % 2**32
             case _:
                 row["t_send_ns"] += self.chance.choice([0, 7])  # the same message once more
         return row
@@ -302,7 +307,7 @@ class _Generator:
             case 1:
                 row["publisher"] = self._stranger()
             case 2:
-                row["topic"] = (row["topic"] + self.chance.randint(1, 9)) % 65_536
+                row["topic"] = (row["topic"] + self.chance.randint(1, 9)) % 2**32
             case 3:
                 row["message"] = self.chance.choice(
                     [2**32 - 1, 2**32 - 2, row["message"] // 2 + 1000]
@@ -312,6 +317,38 @@ class _Generator:
             case _:
                 row["publisher"] = self.chance.choice(self.clients)["client"]
         return row
+
+    def _hops(self, target: str) -> Rows:
+        """What was sent to `target`, some of it twice."""
+        chance = self.chance
+        sent = [message for own in self.sent.values() for message in own]
+        chosen = chance.choices(sent, k=chance.randint(0, 2 * len(sent))) if sent else []
+        return [self._hop(target, dict(message)) for message in chosen]
+
+    def _hop(self, target: str, message: dict[str, Any]) -> dict[str, Any]:
+        chance = self.chance
+        if chance.random() < self.shape.rejected:
+            match chance.randrange(4):
+                case 0:
+                    message = dict.fromkeys(message)  # no payload of ours
+                case 1:
+                    message["publisher"] = self._stranger()
+                case 2:
+                    message["topic"] += 1
+                case _:
+                    message["message"] = chance.choice([2**32 - 2, message["message"] // 2 + 1000])
+        return {
+            "t_ns": self.started_ns + chance.randint(0, 10 * S),
+            "source": chance.choice(["n1", "n2", "n3", "n5"]),
+            "target": target,
+            "origin": "n1",
+            "number": chance.choice(["", "18bcfe5a.1f"]),
+            "label": chance.choice([b"", b"\x00\xff"]),
+            "qos": chance.randint(0, 2),
+            "hops": chance.randint(1, 5),
+            "bytes": chance.choice([60, 2**32 - 1]),
+            **message,
+        }
 
     def _resources(self, writer: str) -> Rows:
         rows: Rows = []
@@ -336,7 +373,10 @@ class _Generator:
         rows: Rows = []
         names = [client["name"] for client in self.clients if client["writer"] == writer]
         kind, peers = ("link", ["n1", "n2"]) if writer == "c0" else ("client", names[:3])
-        counted = ("messages_out", "messages_in", "bytes_out", "bytes_in")
+        counted = ["messages_out", "messages_in", "bytes_out", "bytes_in"]
+        if kind == "link":
+            parts = ("data_bytes", "control_packets", "control_bytes")
+            counted += [f"{part}_{way}" for part in parts for way in ("out", "in")]
         for peer in peers:
             counters = dict.fromkeys(counted, 0)
             for time_ns in self._sample_times(writer):

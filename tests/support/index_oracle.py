@@ -34,12 +34,14 @@ class _Oracle:
         self.rejected: dict[str, Counter[str]] = {
             "publishes": Counter(),
             "deliveries": Counter(),
+            "hops": Counter(),
             "links": Counter(),
             "resources": Counter(),
         }
         self.publishes = self._used_publishes()
         self.deliveries = self._used_deliveries()
         self._mark_deliveries()
+        self.hop_rows = self._used_hops()
 
     def tables(self) -> dict[str, list[Row]]:
         return {
@@ -47,6 +49,7 @@ class _Oracle:
             "per_second": self.per_second(),
             "latency": self.latency(),
             "losses": self.losses(),
+            "hops": self.hops(),
             "usage": self.usage(),
             "traffic": self.traffic(),
             "rows": self.rows(),
@@ -107,6 +110,18 @@ class _Oracle:
             row["first"] = row["message"] not in earlier
             row["violates"] = row["first"] and any(row["message"] < one for one in earlier)
             earlier.append(row["message"])
+
+    def _used_hops(self) -> list[Row]:
+        published = {(row["publisher"], row["message"], row["topic"]) for row in self.publishes}
+        used = []
+        for rows in self.raw["hops"].values():
+            for row in rows:
+                if (row["publisher"], row["message"], row["topic"]) in published:
+                    writer = self.clients[row["publisher"]]["writer"]
+                    used.append(row | {"sent": row["t_send_ns"] + self.offset[writer]})
+                else:
+                    self.rejected["hops"]["hop of a message nobody published"] += 1
+        return used
 
     def in_window(self, time: int) -> bool:
         return bool(self.row["window_start_ns"] <= time < self.row["window_end_ns"])
@@ -250,6 +265,45 @@ class _Oracle:
             "order_violations": sum(row["violates"] for row in own),
         }
 
+    def hops(self) -> list[Row]:
+        if not self.raw["hops"]:
+            return []
+        topics = list(range(len(self.row["topics"])))
+        rows = [self.hops_of("all", "", topics)]
+        for topic in topics:
+            rows.append(self.hops_of("topic", self.row["topics"][topic], [topic]))
+        return rows
+
+    def hops_of(self, scope: str, name: str, topics: list[int]) -> Row:
+        subscribers = [sub for sub in self.subscribers("tl") if sub["topic"] in topics]
+        sent = sum(r["topic"] in topics and self.in_window(r["sent"]) for r in self.publishes)
+        delivered = self.losses_of(subscribers)["delivered"]
+        hops = [r for r in self.hop_rows if r["topic"] in topics and self.in_window(r["sent"])]
+        first: dict[tuple[Any, ...], Row] = {}
+        for hop in hops:
+            first.setdefault((hop["target"], hop["publisher"], hop["message"]), hop)
+        paths = [
+            hop["hops"]
+            for hop in first.values()
+            for sub in subscribers
+            if (sub["node"], sub["topic"]) == (hop["target"], hop["topic"])
+        ]
+        return {
+            "run": self.run,
+            "scope": scope,
+            "name": name,
+            "sent": sent,
+            "delivered": delivered,
+            "hops": len(hops),
+            "hop_bytes": sum(hop["bytes"] for hop in hops),
+            "repeated": len(hops) - len(first),
+            "hops_per_message": float(Fraction(len(hops), sent)) if sent else None,
+            "hops_per_delivery": float(Fraction(len(hops), delivered)) if delivered else None,
+            "reached": len(paths),
+            "path_mean": float(Fraction(sum(paths), len(paths))) if paths else None,
+            "path_max": max(paths, default=None),
+        }
+
     def samples(self, table: str, *keys: str) -> list[tuple[Row, list[Row]]]:
         """Per writer and `keys`: the samples that count, with their time as `at`."""
         grouped: dict[tuple[str, ...], list[Row]] = {}
@@ -271,7 +325,7 @@ class _Oracle:
 
     @staticmethod
     def growth(samples: list[Row], counter: str) -> list[tuple[int, int]]:
-        known = [row for row in samples if row[counter] is not None]
+        known = [row for row in samples if row.get(counter) is not None]
         steps = []
         for index in range(1, len(known)):
             step = known[index][counter] - known[index - 1][counter]
@@ -306,7 +360,8 @@ class _Oracle:
             row = key | {"samples": len(samples), "span_s": None}
             if samples:
                 row["span_s"] = float(Fraction(samples[-1]["at"] - samples[0]["at"], S))
-            for counter in ("messages_out", "messages_in", "bytes_out", "bytes_in"):
+            ways = ("messages", "bytes", "data_bytes", "control_packets", "control_bytes")
+            for counter in (f"{what}_{way}" for what in ways for way in ("out", "in")):
                 steps = self.growth(samples, counter)
                 row[counter] = sum(step for step, _ in steps) if steps else None
             rows.append(row)

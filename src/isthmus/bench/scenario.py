@@ -15,7 +15,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from isthmus.bench.load.payload import SIZE
 from isthmus.config.fields import (
     AddressField,
     AlgorithmName,
@@ -29,6 +28,7 @@ from isthmus.config.fields import (
 )
 from isthmus.config.files import NODE_ID, load_file
 from isthmus.errors import ConfigError, ConfigMistake
+from isthmus.pipeline.log.payload import SIZE
 
 __all__ = [
     "EmulatedLink",

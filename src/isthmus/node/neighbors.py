@@ -13,11 +13,22 @@ or not).  Here they become one list:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
+
+from isthmus.cooperation.api import LinkTraffic
 
 __all__ = ["neighbors"]
 
-COUNTS = ("lanes", "qos", "sent", "dropped", "unacknowledged", "unacknowledged_bytes")
+COUNTS = (
+    "lanes",
+    "qos",
+    "sent",
+    "dropped",
+    "unacknowledged",
+    "unacknowledged_bytes",
+    *(field.name for field in fields(LinkTraffic)),
+)
 
 
 def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:

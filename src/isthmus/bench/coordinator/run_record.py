@@ -25,8 +25,9 @@ from isthmus.bench.watch.watch import WatchedTables
 from isthmus.errors import LoadFailed
 from isthmus.pipeline.count.direct import RunSummary, summarize
 from isthmus.pipeline.count.tables import UNDER_LIMIT
-from isthmus.pipeline.log.reading import LoggedFile, Run, open_file, run_of_row, write_table
+from isthmus.pipeline.log.reading import LoggedFile, Run, open_file, run_of_row
 from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table, file_path
+from isthmus.pipeline.log.writing import write_table
 
 __all__ = ["Measured", "RunRecord", "record_run"]
 

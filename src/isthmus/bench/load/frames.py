@@ -4,7 +4,7 @@ All messages of one topic, QoS and payload size are equally long and begin with 
 sender fills in a template and a receiver looks at whole arrays of frames::
 
     0 ─ head ─▶│ packet id │◀─ payload_at
-    type, remaining length, topic (QoS 1 and 2) payload (:mod:`isthmus.bench.load.payload`)
+    type, remaining length, topic (QoS 1 and 2) payload (:mod:`isthmus.pipeline.log.payload`)
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from isthmus.bench.load.payload import SIZE
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
+from isthmus.pipeline.log.payload import SIZE
 
 __all__ = ["LEVEL", "MAX_FRAME_BYTES", "Template", "template"]
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.headroom import SAMPLES_PER_SECOND, Headroom
-from isthmus.bench.load.payload import run_tag
 from isthmus.bench.load.population import Population
 from isthmus.bench.load.recording import Recorder
 from isthmus.bench.load.sending import SendSchedule, SentLog
 from isthmus.bench.watch.link_samples import LinkSamples
+from isthmus.pipeline.log.payload import run_tag
 from isthmus.pipeline.log.schema import Table
 
 __all__ = ["Measurement", "Order"]

@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.frames import MAX_FRAME_BYTES, Template
-from isthmus.bench.load.payload import MAGIC, NUMPY_FIELDS, SIZE
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.publish_layout import QOS, topic_bounds, topic_start
+from isthmus.pipeline.log.payload import MAGIC, NUMPY_FIELDS, SIZE
 
 __all__ = ["Columns", "Inbox", "LoadSubscription", "Parser"]
 
@@ -152,7 +152,7 @@ class Parser:
     def __init__(self, subscriptions: Sequence[LoadSubscription]) -> None:
         self._subscriptions = tuple(subscriptions)
         self._clients = np.array([s.client for s in subscriptions], np.uint32)
-        self._topics = np.array([s.topic for s in subscriptions], np.uint16)
+        self._topics = np.array([s.topic for s in subscriptions], np.uint32)
         self._rest = [b""] * len(subscriptions)
         self.received = np.zeros(len(subscriptions), np.int64)
         """Deliveries of each subscriber since it connected."""

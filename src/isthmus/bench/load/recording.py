@@ -10,7 +10,7 @@ process's headroom.  An error of the thread, like a full disk, comes out of the 
 `close`.
 
 The files are those of :mod:`isthmus.pipeline.log.schema`.  One that is there already is not
-touched:  `RunRefused`.
+touched: `RunRefused`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from isthmus.bench.load.receiving import Columns
-from isthmus.errors import RunRefused
-from isthmus.pipeline.log.reading import parquet_options
-from isthmus.pipeline.log.schema import TABLES, Table, file_path, with_footer
+from isthmus.pipeline.log.schema import TABLES, Table
+from isthmus.pipeline.log.writing import TableFile, number_array
 
 __all__ = ["BLOCKS", "BLOCK_ROWS", "Recorder"]
 
@@ -58,20 +55,12 @@ class _Block:
         return begin + count
 
 
-class _TableFile:
+class _BlockFile(TableFile):
     """One table of the run: its file and its blocks."""
 
     def __init__(self, log: Path, table: Table, run: str, writer: str) -> None:
-        self.table = table
+        super().__init__(log, table, run, writer)
         self.rows = 0
-        self.schema = with_footer(table, run, writer)
-        self._path = file_path(log, table, run, writer)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._file = self._path.open("xb")
-        except FileExistsError:
-            raise RunRefused(run, f"{self._path} is there already; give another name") from None
-        self._parquet = pq.ParquetWriter(self._file, self.schema, **parquet_options(table))
         self.free: queue.SimpleQueue[_Block] = queue.SimpleQueue()
         self.filling: _Block | None = None
 
@@ -82,20 +71,12 @@ class _TableFile:
         self.filling = self.free.get()
 
     def write_block(self, block: _Block) -> None:
-        arrays = [
-            _numbers(field.type, block.columns[field.name][: block.rows]) for field in self.schema
-        ]
-        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self.schema), BLOCK_ROWS)
-
-    def write_rows(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        arrays = [_array(field.type, columns[field.name]) for field in self.schema]
-        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
-
-    def close(self) -> None:
-        try:
-            self._parquet.close()
-        finally:
-            self._file.close()
+        self.write_columns(
+            {
+                field.name: number_array(field.type, block.columns[field.name][: block.rows])
+                for field in self.schema
+            }
+        )
 
 
 class Recorder:
@@ -104,13 +85,13 @@ class Recorder:
     def __init__(self, log: Path, run: str, writer: str, tables: Sequence[Table]) -> None:
         self.stalled_ns = 0
         """Time that `add` waited because all blocks were being written."""
-        self._files: dict[Table, _TableFile] = {}
+        self._files: dict[Table, _BlockFile] = {}
         self._error: BaseException | None = None
-        self._jobs: queue.Queue[tuple[_TableFile, _Block | Mapping[str, Sequence[Any]]] | None]
+        self._jobs: queue.Queue[tuple[_BlockFile, _Block | Mapping[str, Sequence[Any]]] | None]
         self._jobs = queue.Queue(maxsize=2 * BLOCKS)
         try:
             for table in tables:
-                self._files[table] = file = _TableFile(log, table, run, writer)
+                self._files[table] = file = _BlockFile(log, table, run, writer)
                 if table in ("publishes", "deliveries"):
                     file.preallocate()
         except BaseException:
@@ -156,7 +137,7 @@ class Recorder:
         """Rows added so far."""
         return self._files[table].rows
 
-    def _hand_over(self, file: _TableFile, block: _Block) -> _Block:
+    def _hand_over(self, file: _BlockFile, block: _Block) -> _Block:
         self._check()
         self._jobs.put((file, block))
         if file.free.empty():
@@ -179,7 +160,7 @@ class Recorder:
                     if isinstance(what, _Block):
                         file.write_block(what)
                     else:
-                        file.write_rows(what)
+                        file.write_columns(what)
             except BaseException as error:  # noqa: BLE001 - raised again by `_check`
                 self._error = error
             if isinstance(what, _Block):
@@ -190,23 +171,3 @@ class Recorder:
                 file.close()
             except BaseException as error:  # noqa: BLE001 - raised again by `_check`
                 self._error = self._error or error
-
-
-# `pa.array` would load pandas the first time it is called: two seconds in the middle of a run.
-
-
-def _numbers(kind: Any, values: NDArray[Any], valid: Any = None) -> Any:
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
-
-
-def _array(kind: Any, values: Sequence[Any]) -> Any:
-    """Strings, or whole numbers of which some may be None."""
-    if kind == pa.string():
-        texts = [text.encode() for text in values]
-        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-        return pa.Array.from_buffers(kind, len(texts), buffers)
-    known = np.array([value is not None for value in values], np.bool_)
-    numbers = np.array([value or 0 for value in values], kind.to_pandas_dtype())
-    bitmap = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
-    return _numbers(kind, numbers, bitmap)

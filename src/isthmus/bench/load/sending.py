@@ -26,8 +26,8 @@ from isthmus.bench.load.acknowledging import InFlight
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.frames import Template
 from isthmus.bench.load.headroom import LATE_NS, Headroom
-from isthmus.bench.load.payload import LAYOUT, MAGIC
 from isthmus.bench.load.receiving import Columns
+from isthmus.pipeline.log.payload import LAYOUT, MAGIC
 
 __all__ = ["Outbox", "Publisher", "SendSchedule", "SentLog", "phase_ns"]
 
@@ -37,11 +37,11 @@ WAKE_NS: Final = 500_000
 SENT_NOTES: Final = 8192
 
 _PACKET_ID: Final = struct.Struct(">H")
-_NOTE: Final = struct.Struct("<IIIHxxq")
+_NOTE: Final = struct.Struct("<IIIIq")
 _NOTE_TYPE: Final = np.dtype(
     {
         "names": ["publisher", "message", "count", "topic", "t_ns"],
-        "formats": ["<u4", "<u4", "<u4", "<u2", "<i8"],
+        "formats": ["<u4", "<u4", "<u4", "<u4", "<i8"],
         "offsets": [0, 4, 8, 12, 16],
         "itemsize": _NOTE.size,
     }

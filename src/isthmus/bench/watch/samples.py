@@ -46,6 +46,12 @@ class LinkRow(NamedTuple):
     rwnd_limited_us: int | None = None
     sndbuf_limited_us: int | None = None
     busy_us: int | None = None
+    data_bytes_out: int | None = None
+    data_bytes_in: int | None = None
+    control_packets_out: int | None = None
+    control_packets_in: int | None = None
+    control_bytes_out: int | None = None
+    control_bytes_in: int | None = None
 
 
 def link_row(  # noqa: PLR0917 - the first columns, in their order

@@ -295,14 +295,37 @@ class Watching:
             self._answering.add(node)
             t_ns = now_ns()
             linked = [peer for peer in peers if peer["neighbor"] and peer["sent"] is not None]
-            rows += [
-                LinkRow(t_ns, "link", node, p["neighbor"], messages_out=p["sent"]) for p in linked
-            ]
+            rows += [_link(t_ns, node, peer) for peer in linked]
             for peer in linked:
                 key = f"{node} to {peer['neighbor']}"
                 first, _ = self._dropped.get(key, (peer["dropped"], 0))
                 self._dropped[key] = (first, peer["dropped"])
         self._links.append(rows)
+
+
+def _link(t_ns: int, node: str, peer: Mapping[str, Any]) -> LinkRow:
+    """What a node says of a link; one of an earlier version tells no more than messages sent."""
+
+    def both(way: str) -> int | None:
+        data, control = peer.get(f"data_{way}_bytes"), peer.get(f"control_{way}_bytes")
+        return None if data is None or control is None else data + control
+
+    return LinkRow(
+        t_ns,
+        "link",
+        node,
+        peer["neighbor"],
+        messages_out=peer["sent"],
+        messages_in=peer.get("data_received"),
+        bytes_out=both("sent"),
+        bytes_in=both("received"),
+        data_bytes_out=peer.get("data_sent_bytes"),
+        data_bytes_in=peer.get("data_received_bytes"),
+        control_packets_out=peer.get("control_sent"),
+        control_packets_in=peer.get("control_received"),
+        control_bytes_out=peer.get("control_sent_bytes"),
+        control_bytes_in=peer.get("control_received_bytes"),
+    )
 
 
 def machine_use() -> Use:

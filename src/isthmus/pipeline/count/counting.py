@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from isthmus.errors import LogError
+from isthmus.pipeline.count.hops import HopCount
 from isthmus.pipeline.count.kernel import BATCH_ROWS, DeliveryCount
 from isthmus.pipeline.count.partials import Partial
 from isthmus.pipeline.count.published import Numbers, PublishCount
 from isthmus.pipeline.count.samples import sample_partials
 from isthmus.pipeline.log.reading import LoggedFile, Run, batches, open_file
-from isthmus.pipeline.log.schema import TABLES, file_path
+from isthmus.pipeline.log.schema import TABLES, Table, file_path
 
-__all__ = ["count_file", "survey"]
+__all__ = ["NEED_PUBLISHED", "count_file", "survey"]
+
+NEED_PUBLISHED: Final[tuple[Table, ...]] = ("deliveries", "hops")
+"""Tables that are counted after `publishes`: their rows count only if the message was published."""
 
 
 def survey(run: Run) -> Iterator[Partial]:
@@ -32,7 +37,7 @@ def survey(run: Run) -> Iterator[Partial]:
 def count_file(
     log: Path, run: Run, file: LoggedFile, published: Mapping[int, Numbers]
 ) -> Iterator[Partial]:
-    """All that `file` adds to the indexes; `published` is needed for `deliveries` only."""
+    """All that `file` adds to the indexes; `published` is for :data:`NEED_PUBLISHED` only."""
     path = file_path(log, file.table, run.run, file.writer)
     with open_file(log, run.run, file) as opened:
         read = batches(path, opened, file.table, BATCH_ROWS)
@@ -40,11 +45,13 @@ def count_file(
             rows = pa.Table.from_batches(read, schema=TABLES[file.table])
             yield from sample_partials(run, file.table, file.writer, rows)
             return
-        count: PublishCount | DeliveryCount
+        count: PublishCount | DeliveryCount | HopCount
         if file.table == "publishes":
             count = PublishCount(run, file.writer, path)
         elif file.table == "deliveries":
             count = DeliveryCount(run, file.writer, published, path)
+        elif file.table == "hops":
+            count = HopCount(run, published, path)
         else:
             raise LogError(path, "is of a table that has no counts")
         _keep_freed_memory()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from isthmus.pipeline.count.counting import count_file, survey
+from isthmus.pipeline.count.counting import NEED_PUBLISHED, count_file, survey
 from isthmus.pipeline.count.partials import Partial
 from isthmus.pipeline.count.published import Numbers
 from isthmus.pipeline.count.tables import index_tables, summary_row
@@ -20,6 +20,8 @@ from isthmus.pipeline.log.reading import Run, read_run
 from isthmus.pipeline.log.schema import Table
 
 __all__ = ["RunSummary", "run_tables", "summarize"]
+
+_IN_ORDER: Final[tuple[Table, ...]] = ("publishes", "links", "resources", *NEED_PUBLISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,11 @@ def summarize(log: Path, run: str | Run) -> RunSummary:
 def run_tables(log: Path, run: str) -> dict[str, list[dict[str, Any]]]:
     """Every table of indexes for `run`, as rows."""
     read = read_run(log, run)
-    return index_tables(read, _count(log, read, ("publishes", "links", "resources", "deliveries")))
+    return index_tables(read, _count(log, read, _IN_ORDER))
 
 
 def _count(log: Path, run: Run, tables: Sequence[Table]) -> list[Partial]:
-    """What the files of `tables` add up from; deliveries come after publishes."""
+    """What the files of `tables` add up from; those that need `publishes` come after it."""
     partials = list(survey(run))
     published: dict[int, Numbers] = {}
     for table in tables:

@@ -41,7 +41,7 @@ from isthmus.pipeline.count.published import Numbers
 from isthmus.pipeline.log.reading import Run
 from isthmus.pipeline.log.roster import ELSEWHERE, NOT_ONE, Roster, check_times, column
 
-__all__ = ["BATCH_ROWS", "DeliveryCount", "Slots"]
+__all__ = ["BATCH_ROWS", "NO_SLOT", "DeliveryCount", "Slots"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
@@ -51,6 +51,7 @@ BATCH_ROWS: Final = 1 << 17
 """Rows that are read and counted together: few enough to stay in the cache."""
 
 NO_SLOT: Final = -1
+"""Of a message that nobody published."""
 
 
 class Slots:

@@ -19,6 +19,9 @@ duplicates              .                   subscriber    amount
 order violations        .                   subscriber    amount
 latency                 t or l              series        part: block, amount, data: histogram
 latency rest            t or l              series        amount: sum of (latency_ns mod 1000)
+hops, hop bytes         .                   topic         amount
+repeated hops           .                   topic         amount
+path                    .                   topic         part: links, amount: subscribers reached
 usage, traffic          .                                 data: a row of that table, as JSON
 error                   .                                 data: what is wrong with the file `run`
 ======================  ==================  ============  =====================================
@@ -44,6 +47,7 @@ __all__ = [
     "REASONS",
     "TOPIC_NOT_SUBSCRIBED",
     "TWICE",
+    "UNKNOWN_HOP",
     "UNKNOWN_PUBLISHER",
     "UNKNOWN_SUBSCRIBER",
     "Partial",
@@ -58,8 +62,9 @@ REASONS: Final = (
     "publish by a client that is no publisher",
     "publish to a topic that is not the publisher's",
     "message published twice",
+    "hop of a message nobody published",
 )
-"""Why a row of `publishes` or `deliveries` is rejected."""
+"""Why a row of `publishes`, `deliveries` or `hops` is rejected."""
 
 (
     UNKNOWN_PUBLISHER,
@@ -69,6 +74,7 @@ REASONS: Final = (
     NO_PUBLISHER,
     OTHER_TOPIC,
     TWICE,
+    UNKNOWN_HOP,
 ) = range(len(REASONS))
 
 PARTIALS: Final = columns_of(

@@ -20,7 +20,18 @@ from isthmus.pipeline.log.reading import Run
 
 __all__ = ["TRAFFIC_COUNTERS", "sample_partials", "usage"]
 
-TRAFFIC_COUNTERS: Final = ("messages_out", "messages_in", "bytes_out", "bytes_in")
+TRAFFIC_COUNTERS: Final = (
+    "messages_out",
+    "messages_in",
+    "bytes_out",
+    "bytes_in",
+    "data_bytes_out",
+    "data_bytes_in",
+    "control_packets_out",
+    "control_packets_in",
+    "control_bytes_out",
+    "control_bytes_in",
+)
 
 
 def sample_partials(run: Run, table: str, writer: str, rows: pa.Table) -> Iterator[Partial]:

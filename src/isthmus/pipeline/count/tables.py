@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,6 +44,11 @@ INDEXES: Final[dict[str, pa.Schema]] = {
         f"run text!, kind text!, scope text!, name text!, count int!, {_LATENCY.format('')}"
     ),
     "losses": columns_of(f"run text!, scope text!, name text!, {_LOSSES}, order_violations int!"),
+    "hops": columns_of(
+        "run text!, scope text!, name text!, sent int!, delivered int!, hops int!, "
+        "hop_bytes int!, repeated int!, hops_per_message float, hops_per_delivery float, "
+        "reached int!, path_mean float, path_max int"
+    ),
     "usage": columns_of(
         "run text!, writer text!, node text!, process text!, samples int!, cpu_cores float, "
         "cpu_cores_max float, rss_mean_bytes float, rss_max_bytes int, throttled_share float"
@@ -64,6 +69,7 @@ def index_tables(run: Run, partials: Iterable[Partial]) -> dict[str, list[Row]]:
         "per_second": list(counts.per_second()),
         "latency": list(counts.latency()),
         "losses": list(counts.losses()),
+        "hops": list(counts.hops()),
         "rows": list(counts.rows()),
         **counts.ready,
     }
@@ -92,10 +98,15 @@ class _Counts:
         self.run = run
         self.sums: Counter[tuple[str, str, int]] = Counter()
         self.blocks: dict[tuple[str, int], list[Block]] = {}
+        self.paths: dict[int, Counter[int]] = {}
+        """By topic: how many subscribers messages reached over so many links."""
         self.ready: dict[str, list[Row]] = {"usage": [], "traffic": []}
         for partial in partials:
             if partial.what in self.ready:
                 self.ready[partial.what].append(json.loads(partial.data))
+            elif partial.what == "path":
+                of_topic = self.paths.setdefault(partial.number, Counter())
+                of_topic[partial.part] += partial.amount
             elif partial.what == "latency":
                 block = Block(partial.number, partial.part, partial.amount, partial.data)
                 self.blocks.setdefault((partial.item, partial.number), []).append(block)
@@ -209,6 +220,47 @@ class _Counts:
             "loss_rate": (expected - delivered) / expected if expected else None,
             "duplicates": duplicates,
             "order_violations": violations,
+        }
+
+    def hops(self) -> Iterator[Row]:
+        """Of all topics together and of each; nothing where nobody recorded hops."""
+        if not self.run.files_of("hops"):
+            return
+        topics = range(len(self.run.topics))
+        by_topic = _by_topic(self.subscribers)
+        yield self._hops("all", "", topics, self.subscribers)
+        for topic in topics:
+            yield self._hops("topic", self.run.topics[topic], [topic], by_topic.get(topic, []))
+
+    def _hops(
+        self, scope: str, name: str, topics: Sequence[int], subscribers: list[LoggedClient]
+    ) -> Row:
+        hops, hop_bytes, repeated = (
+            sum(self.of(what, topic) for topic in topics)
+            for what in ("hops", "hop bytes", "repeated hops")
+        )
+        sent = sum(self.sent_to[topic] for topic in topics)
+        delivered = sum(self.of("delivered", sub.client) for sub in subscribers)
+        paths: Counter[int] = Counter()
+        for topic in topics:
+            paths.update(self.paths.get(topic, {}))
+        reached = paths.total()
+        return {
+            "run": self.run.run,
+            "scope": scope,
+            "name": name,
+            "sent": sent,
+            "delivered": delivered,
+            "hops": hops,
+            "hop_bytes": hop_bytes,
+            "repeated": repeated,
+            "hops_per_message": hops / sent if sent else None,
+            "hops_per_delivery": hops / delivered if delivered else None,
+            "reached": reached,
+            "path_mean": sum(links * count for links, count in paths.items()) / reached
+            if reached
+            else None,
+            "path_max": max(paths, default=None),
         }
 
     def rows(self) -> Iterator[Row]:

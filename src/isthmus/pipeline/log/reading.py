@@ -5,15 +5,15 @@ known from it and the folders; :func:`open_file` opens one file and compares its
 place, its columns with the schema and its length with the run's `files`; :func:`batches` reads it
 in pieces.  Each raises :class:`~isthmus.errors.LogError` with the file and the reason.
 
-The schema and its invariants stand in :mod:`isthmus.pipeline.log.schema`.
+The schema and its invariants stand in :mod:`isthmus.pipeline.log.schema`.  A file of an earlier
+version comes out of :func:`batches` like one of the present, so nobody else knows of versions.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,14 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isthmus.errors import LogError
-from isthmus.pipeline.log.schema import (
-    FOOTER,
-    SCHEMA_VERSION,
-    TABLES,
-    Table,
-    file_path,
-    with_footer,
-)
+from isthmus.pipeline.log.schema import FOOTER, TABLES, VERSIONS, Table, columns_in, file_path
 
 __all__ = [
     "NAME",
@@ -44,10 +37,8 @@ __all__ = [
     "batches",
     "list_runs",
     "open_file",
-    "parquet_options",
     "read_run",
     "run_of_row",
-    "write_table",
 ]
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -166,7 +157,7 @@ def read_run(log: Path, run: str) -> Run:
     row = rows[0]
     if row["run"] != run:
         raise LogError(path, f"its row is of run {row['run']!r}, not of {run!r}")
-    if row["schema_version"] != SCHEMA_VERSION:
+    if row["schema_version"] not in VERSIONS:
         raise LogError(path, _other_version(row["schema_version"]))
     for name, value in row.items():
         if isinstance(value, list) and _has_holes(value):
@@ -199,58 +190,17 @@ def batches(
     path: Path, opened: pq.ParquetFile, table: Table, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """What an opened file of `table` holds, `rows` rows at a time at most."""
-    names = TABLES[table].names
-    full = [name for name in names if not TABLES[table].field(name).nullable]
+    wanted = TABLES[table]
+    written = columns_in(table, _version(path, _footer(opened.schema_arrow)))
+    full = [field.name for field in written if not field.nullable]
     try:
-        for batch in opened.iter_batches(rows, columns=names, use_threads=False):
+        for batch in opened.iter_batches(rows, columns=written.names, use_threads=False):
             for name in full:
                 if batch.column(name).null_count:
                     raise LogError(path, f"column {name} has empty values; it may not")
-            yield batch
+            yield batch if written is wanted else _as_now(batch, wanted)
     except (pa.ArrowException, OSError) as error:
         raise LogError(path, f"cannot be read to its end: {error}") from error
-
-
-def parquet_options(table: Table) -> dict[str, Any]:
-    """How PyArrow's writer is to write the table.
-
-    Numbers and times that grow are cheapest as differences: half the CPU of PyArrow's defaults to
-    write and to read, and smaller.  Every page has a checksum, so that a flipped bit is found.
-    """
-    grow = {name for name in TABLES[table].names if name == "message" or name.startswith("t_")}
-    if table not in ("publishes", "deliveries"):
-        return {"compression": "zstd", "write_page_checksum": True}
-    return {
-        "compression": "zstd",
-        "write_page_checksum": True,
-        "use_dictionary": [name for name in TABLES[table].names if name not in grow],
-        "column_encoding": dict.fromkeys(sorted(grow), "DELTA_BINARY_PACKED"),
-    }
-
-
-def write_table(
-    log: Path, table: Table, run: str, writer: str, rows: pa.Table | Iterable[Mapping[str, Any]]
-) -> int:
-    """Write a small table whole; the number of its rows.  The file is there complete or not at all.
-
-    For small tables; the load tool writes `publishes` and `deliveries` itself, as they come.
-    """
-    for what, name in (("run", run), ("writer", writer)):
-        if not NAME.fullmatch(name):
-            raise LogError(
-                log, f"{what} {name!r}: use letters, digits, '.', '_' and '-', no '.' first"
-            )
-    schema = with_footer(table, run, writer)
-    if isinstance(rows, pa.Table):
-        data = rows.cast(schema)
-    else:
-        data = pa.Table.from_pylist(list(rows), schema=schema)
-    path = file_path(log, table, run, writer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(data, unfinished, **parquet_options(table))
-    unfinished.replace(path)
-    return int(data.num_rows)
 
 
 def _run_folders(table: Path) -> set[str]:
@@ -285,6 +235,18 @@ def _open(path: Path, table: Table, run: str, writer: str) -> pq.ParquetFile:
     return file
 
 
+def _as_now(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """A batch of an earlier version with the columns of the present one."""
+    present = set(batch.schema.names)
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in present
+        else pa.nulls(batch.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
 def _footer(schema: pa.Schema) -> dict[str, str]:
     prefix = FOOTER.encode()
     return {
@@ -298,23 +260,31 @@ def _check_footer(path: Path, schema: pa.Schema, table: Table, run: str, writer:
     footer = _footer(schema)
     if not footer:
         raise LogError(path, f"has no {FOOTER}* entries in its footer: not written for a log")
-    if footer.get("version") != str(SCHEMA_VERSION):
-        raise LogError(path, _other_version(footer.get("version")))
+    version = _version(path, footer)
     for key, right in (("run", run), ("table", table), ("writer", writer)):
         if footer.get(key) != right:
             raise LogError(
                 path, f"its footer says {key} {footer.get(key)!r}; expected {right!r} here"
             )
-    for field in TABLES[table]:
+    for field in columns_in(table, version):
         index = schema.get_field_index(field.name)
         if index < 0 or schema.field(index).type != field.type:
             found = f"it is {schema.field(index).type}" if index >= 0 else "there is none"
             raise LogError(path, f"column {field.name} should be {field.type}; {found}")
 
 
+def _version(path: Path, footer: Mapping[str, str]) -> int:
+    """Which schema the file was written with."""
+    for version in VERSIONS:
+        if footer.get("version") == str(version):
+            return version
+    raise LogError(path, _other_version(footer.get("version")))
+
+
 def _other_version(version: object) -> str:
+    known = " and ".join(map(str, VERSIONS))
     return (
-        f"is of schema version {version}; this Isthmus reads version {SCHEMA_VERSION}: "
+        f"is of schema version {version}; this Isthmus reads versions {known}: "
         "use the Isthmus that wrote it"
     )
 

@@ -5,10 +5,11 @@ A log is a folder; its tables are Parquet, partitioned by run::
     LOG/runs/run=RUN/WRITER.parquet          one row: what was run, by whom, with which clocks
     LOG/publishes/run=RUN/WRITER.parquet     one row per message that a client sent
     LOG/deliveries/run=RUN/WRITER.parquet    one row per message that a client received
+    LOG/hops/run=RUN/WRITER.parquet          one row per message that a node sent on a link
     LOG/links/run=RUN/WRITER.parquet         counters of connections, once a second
     LOG/resources/run=RUN/WRITER.parquet     CPU and memory of processes, once a second
 
-A *writer* is one process that records.  Invariants:
+A *writer* is one process that records; a simulator is one for all its nodes.  Invariants:
 
 * A run has one row in `runs`, written last: a run without it did not end and is refused.  Its
   `files` lists every other file with its number of rows, so a missing or shortened file is found.
@@ -18,11 +19,15 @@ A *writer* is one process that records.  Invariants:
   duplicates and order need no shuffle.
 * A delivery is complete: the payload brought publisher, message and time of sending along, so
   latency needs no join.  Messages are numbered from 0 per publisher, in the order of sending.
+* So is a hop, if the payload could be read; and all hops to one node stand in the file of one
+  writer, in the order of sending.
 * Times are nanoseconds since the epoch on the writer's own clock; `clocks.offset_ns` added to them
   gives the coordinator's clock, which `window_start_ns` and `window_end_ns` are of.
 * `client` numbers are unique in a run; `topic` is an index into the run's `topics`.
 
-A change of meaning or of a column raises :data:`SCHEMA_VERSION`.
+A change of meaning or of a column raises :data:`SCHEMA_VERSION`.  Files of version 1 are read as
+well: they have topics of 16 bits, no `hops`, and `links` without what is new in :data:`LINKS`; a
+reader sees them as files of version 2 with those columns empty (:func:`columns_in`).
 """
 
 from __future__ import annotations
@@ -35,21 +40,26 @@ import pyarrow as pa
 __all__ = [
     "DELIVERIES",
     "FOOTER",
+    "HOPS",
     "LINKS",
     "PUBLISHES",
     "RESOURCES",
     "RUNS",
     "SCHEMA_VERSION",
     "TABLES",
+    "VERSIONS",
     "Table",
+    "columns_in",
     "columns_of",
     "file_path",
     "with_footer",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+VERSIONS: Final = (1, 2)
+"""Those that are read; what is written is :data:`SCHEMA_VERSION`."""
 
-Table = Literal["runs", "publishes", "deliveries", "links", "resources"]
+Table = Literal["runs", "publishes", "deliveries", "hops", "links", "resources"]
 
 
 def columns_of(text: str) -> pa.Schema:
@@ -91,7 +101,7 @@ RUNS: Final = pa.schema(
             "client uint32!, name text!, "
             "kind text!, "  # "t" (throughput) or "l" (latency)
             "role text!, "  # "publisher" or "subscriber"
-            "topic uint16!, node text!, writer text!",
+            "topic uint32!, node text!, writer text!",
         ),
         _structs("clocks", "writer text!, machine text!, offset_ns int!, error_ns int!"),
         _structs("files", "table text!, writer text!, rows int!"),
@@ -103,12 +113,27 @@ RUNS: Final = pa.schema(
     ]
 )
 
-PUBLISHES: Final = columns_of("publisher uint32!, message uint32!, topic uint16!, t_send_ns int!")
+PUBLISHES: Final = columns_of("publisher uint32!, message uint32!, topic uint32!, t_send_ns int!")
 
 DELIVERIES: Final = columns_of(
-    "subscriber uint32!, publisher uint32!, message uint32!, topic uint16!, "
+    "subscriber uint32!, publisher uint32!, message uint32!, topic uint32!, "
     "t_send_ns int!, "  # the publisher's clock
     "t_receive_ns int!"  # the writer's clock
+)
+
+# A hop is a message on one link, when it was sent; whether it arrived is not known there.  What
+# only the payload tells is null where the payload is none of ours.
+HOPS: Final = columns_of(
+    "t_ns int!, "
+    "source text!, target text!, "  # the nodes at both ends
+    "origin text!, "  # the node where the message entered the fabric
+    "number text!, "  # the number that it got there; "" if it has none
+    "label bytes!, "  # what the algorithm gave it along
+    "qos uint16!, "  # the publisher's
+    "hops uint32!, "  # links crossed, this one included
+    "bytes uint32!, "  # of its packet
+    "publisher uint32, message uint32, topic uint32, "
+    "t_send_ns int"  # the publisher's clock
 )
 
 # Counters since the connection began; null where the end that writes cannot know.  A connection of
@@ -121,7 +146,10 @@ LINKS: Final = columns_of(
     "peer text!, "  # the client's name or the neighbor's id
     "messages_out int, "  # towards the node for "client", to the peer for "link"
     "messages_in int, bytes_out int, bytes_in int, retransmits int, rwnd_limited_us int, "
-    "sndbuf_limited_us int, busy_us int"
+    "sndbuf_limited_us int, busy_us int, "
+    # Of a "link": its bytes are those of messages with their acknowledgments, and of control.
+    "data_bytes_out int, data_bytes_in int, control_packets_out int, control_packets_in int, "
+    "control_bytes_out int, control_bytes_in int"
 )
 
 RESOURCES: Final = columns_of(
@@ -137,9 +165,34 @@ TABLES: Final[dict[Table, Any]] = {
     "runs": RUNS,
     "publishes": PUBLISHES,
     "deliveries": DELIVERIES,
+    "hops": HOPS,
     "links": LINKS,
     "resources": RESOURCES,
 }
+
+_NEW_IN_2: Final = frozenset(
+    f"{what}_{way}"
+    for what in ("data_bytes", "control_packets", "control_bytes")
+    for way in ("out", "in")
+)
+
+
+def columns_in(table: Table, version: int) -> Any:
+    """The table's schema in one of :data:`VERSIONS`; `runs` is the same in all but for topics."""
+    schema = TABLES[table]
+    if version == 1:
+        schema = pa.schema([_in_1(field) for field in schema if field.name not in _NEW_IN_2])
+    return schema
+
+
+def _in_1(field: pa.Field) -> pa.Field:
+    if field.name == "topic":
+        return field.with_type(pa.uint16())
+    if pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+        inner = pa.struct([_in_1(each) for each in field.type.value_type])
+        return field.with_type(pa.list_(inner))
+    return field
+
 
 FOOTER: Final = "isthmus."
 """What the footer's own keys begin with: ``isthmus.table``, ``.run``, ``.writer``, ``.version``."""

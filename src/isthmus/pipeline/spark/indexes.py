@@ -5,8 +5,8 @@
 
 A task reads its own files with PyArrow, counts with NumPy and hands back few rows
 (:mod:`isthmus.pipeline.count.partials`); no delivery ever passes through the JVM, and nothing large
-is shuffled.  `publishes` are counted first, because a delivery counts only if its message was
-published; their small partial counts go through the driver to the tasks for `deliveries`.
+is shuffled.  `publishes` are counted first, because a delivery or a hop counts only if its message
+was published; their small partial counts go through the driver to the tasks for those.
 
 Only what Spark Connect has too is used, and only tasks touch the log.  So it runs unchanged on
 ``local[*]``, a standalone cluster and Spark Connect, as long as every executor sees the log's
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isthmus.errors import LogError
-from isthmus.pipeline.count.counting import count_file, survey
+from isthmus.pipeline.count.counting import NEED_PUBLISHED, count_file, survey
 from isthmus.pipeline.count.partials import PARTIALS, Partial, record_batches
 from isthmus.pipeline.count.published import Numbers
 from isthmus.pipeline.count.tables import INDEXES, index_tables
@@ -82,7 +82,7 @@ def compute(
         for run, item, rows in _columns(surveyed, "file", "run", "item", "amount")
         for table, writer in [item.split("/", 1)]
     ]
-    first = [FileTask(run, file) for run, file in files if file.table != "deliveries"]
+    first = [FileTask(run, file) for run, file in files if file.table not in NEED_PUBLISHED]
     counted = _raised(_count(spark, folder, first).toArrow())
     published: dict[str, dict[int, bytes]] = {}
     for run, publisher, data in _columns(counted, "published", "run", "number", "data"):
@@ -90,7 +90,7 @@ def compute(
     last = [
         FileTask(run, file, published.get(run, {}))
         for run, file in files
-        if file.table == "deliveries"
+        if file.table in NEED_PUBLISHED
     ]
     small = spark.createDataFrame(pa.concat_tables([surveyed, counted]), _spark(PARTIALS))
     results = _grouped(_count(spark, folder, last).union(small), folder).persist()

@@ -32,6 +32,7 @@ _KEYS: Final = {
     "per_second": ("run", "second"),
     "latency": ("run", "kind", "scope", "name"),
     "losses": ("run", "scope", "name"),
+    "hops": ("run", "scope", "name"),
     "usage": ("run", "writer", "node", "process"),
     "traffic": ("run", "writer", "kind", "node", "peer"),
     "rows": ("run", "table", "outcome", "reason"),

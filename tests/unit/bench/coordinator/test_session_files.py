@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.bench.coordinator.run_files import check_run, remove_run
 from isthmus.errors import RunRefused
-from isthmus.pipeline.log.reading import write_table
+from isthmus.pipeline.log.writing import write_table
 
 
 @pytest.mark.parametrize("run", ["C-sf-10ms", "1", "a.b_c-D"])

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from isthmus.bench.load import receiving
 from isthmus.bench.load.frames import LEVEL, Template, template
-from isthmus.bench.load.payload import LAYOUT, MAGIC, run_tag
 from isthmus.bench.load.receiving import (
     NOT_OURS,
     OTHER_RUN,
@@ -32,6 +31,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.packets import PingResp, Publish, PubRel
+from isthmus.pipeline.log.payload import LAYOUT, MAGIC, run_tag
 
 TAG = run_tag("this")
 OTHER_TAG = run_tag("other")
@@ -287,7 +287,7 @@ def test_columns_have_the_types_of_the_schema() -> None:
         "subscriber": np.uint32,
         "publisher": np.uint32,
         "message": np.uint32,
-        "topic": np.uint16,
+        "topic": np.uint32,
         "t_send_ns": np.int64,
         "t_receive_ns": np.int64,
     }

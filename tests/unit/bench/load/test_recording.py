@@ -30,7 +30,7 @@ def publishes(first: int, count: int) -> dict[str, Any]:
     return {
         "publisher": (messages % 7).astype(np.uint32),
         "message": messages.astype(np.uint32),
-        "topic": (messages % 3).astype(np.uint16),
+        "topic": (messages % 3).astype(np.uint32),
         "t_send_ns": messages * 1000,
     }
 
@@ -68,7 +68,7 @@ def test_the_footer_says_what_the_file_is(tmp_path: Path) -> None:
         "isthmus.table": "deliveries",
         "isthmus.run": "r1",
         "isthmus.writer": "w3",
-        "isthmus.version": "1",
+        "isthmus.version": "2",
     }
 
 
@@ -101,14 +101,14 @@ def test_when_the_thread_has_every_block_the_process_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, blocks = threading.Event(), []
-    write = recording._TableFile.write_block
+    write = recording._BlockFile.write_block
 
-    def slowly(self: recording._TableFile, block: recording._Block) -> None:
+    def slowly(self: recording._BlockFile, block: recording._Block) -> None:
         blocks.append(block)
         assert go_on.wait(30)
         write(self, block)
 
-    monkeypatch.setattr(recording._TableFile, "write_block", slowly)
+    monkeypatch.setattr(recording._BlockFile, "write_block", slowly)
     recorder = Recorder(tmp_path, "r1", "w0", ["publishes"])
     for number in range(BLOCKS - 1):  # one is always being filled
         recorder.add("publishes", publishes(number * ROWS, ROWS))
@@ -131,10 +131,10 @@ def test_when_the_thread_has_every_block_the_process_waits(
 def test_an_error_of_the_thread_comes_out_and_nobody_waits_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: recording._TableFile, block: recording._Block) -> None:
+    def full(self: recording._BlockFile, block: recording._Block) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recording._TableFile, "write_block", full)
+    monkeypatch.setattr(recording._BlockFile, "write_block", full)
     recorder = Recorder(tmp_path, "r1", "w0", ["publishes"])
     with pytest.raises(OSError, match="No space left"):  # noqa: PT012 - whichever comes first
         for number in range(3 * BLOCKS):

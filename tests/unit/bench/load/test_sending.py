@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from isthmus.bench.load import acknowledging, sending
 from isthmus.bench.load.frames import template
 from isthmus.bench.load.headroom import LATE_NS, Headroom
-from isthmus.bench.load.payload import LAYOUT, MAGIC
 from isthmus.bench.load.receiving import Columns
 from isthmus.bench.load.sending import (
     WAKE_NS,
@@ -27,6 +26,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import scan
 from isthmus.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel
+from isthmus.pipeline.log.payload import LAYOUT, MAGIC
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -133,7 +133,7 @@ def test_the_log_has_what_was_sent(stage: Stage) -> None:
     stage.play(stage.schedule(interval_ns=3 * MS, duration_ns=200 * MS))
     columns = stage.columns()
     assert [values.dtype for values in columns.values()] == [
-        np.uint32, np.uint32, np.uint16, np.int64,
+        np.uint32, np.uint32, np.uint32, np.int64,
     ]  # fmt: skip
     logged = list(zip(*(values.tolist() for values in columns.values()), strict=True))
     sent = [

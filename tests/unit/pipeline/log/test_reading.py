@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,14 @@ import pytest
 
 from isthmus.errors import LogError
 from isthmus.pipeline.count.direct import run_tables, summarize
-from isthmus.pipeline.log.reading import list_runs, parquet_options, read_run, write_table
-from isthmus.pipeline.log.schema import TABLES, Table, file_path, with_footer
+from isthmus.pipeline.log.reading import list_runs, read_run
+from isthmus.pipeline.log.schema import TABLES, Table, columns_in, file_path, with_footer
+from isthmus.pipeline.log.writing import parquet_options, write_table
 from support.generated_logs import GeneratedRun, Shape, generate, write_log
 
 SHAPE = Shape(rejected=0.0, renumbered=0.0)
+VERSION_1 = Path(__file__).with_name("version-1")
+"""A log as schema version 1 was written, and the indexes that it had then."""
 
 
 @pytest.fixture
@@ -108,16 +112,39 @@ def test_a_missing_file_is_refused(log: Path, run: GeneratedRun) -> None:
 def test_another_schema_version_is_refused(log: Path, run: GeneratedRun) -> None:
     path = some_file(log, run)
     table = pq.read_table(path)
-    footer = {**table.schema.metadata, b"isthmus.version": b"2"}
+    footer = {**table.schema.metadata, b"isthmus.version": b"3"}
     pq.write_table(table.replace_schema_metadata(footer), path)
-    refused(log, path, "is of schema version 2; this Isthmus reads version 1")
+    refused(log, path, "is of schema version 3; this Isthmus reads versions 1 and 2")
 
 
 def test_another_schema_version_in_the_runs_row_is_refused(tmp_path: Path) -> None:
     run = generate(1, "r1", SHAPE)
-    run.row["schema_version"] = 2
+    run.row["schema_version"] = 3
     write_log(tmp_path, [run])
-    refused(tmp_path, file_path(tmp_path, "runs", "r1", "c0"), "is of schema version 2")
+    refused(tmp_path, file_path(tmp_path, "runs", "r1", "c0"), "is of schema version 3")
+
+
+def test_a_log_of_version_1_is_read_as_it_was() -> None:
+    then = json.loads((VERSION_1 / "indexes.json").read_text())
+    now = run_tables(VERSION_1 / "log", "r1")
+    assert now.pop("hops") == []
+    assert {"table": "hops", "outcome": "read", "reason": "", "rows": 0, "run": "r1"} in now["rows"]
+    now["rows"] = [row for row in now["rows"] if row["table"] != "hops"]
+    for row in now["traffic"]:
+        for name in [name for name in row if name.startswith(("data_", "control_"))]:
+            assert row.pop(name) is None
+    assert json.loads(json.dumps(now)) == then
+
+
+def test_a_file_that_is_called_version_1_and_is_none_is_refused(
+    log: Path, run: GeneratedRun
+) -> None:
+    path = some_file(log, run)
+    table = pq.read_table(path)
+    footer = {**table.schema.metadata, b"isthmus.version": b"1"}
+    pq.write_table(table.replace_schema_metadata(footer), path)
+    refused(log, path, "column topic should be uint16; it is uint32")
+    assert columns_in("deliveries", 1).field("topic").type == pa.uint16()
 
 
 def test_a_file_of_another_run_is_refused(tmp_path: Path, run: GeneratedRun) -> None:
@@ -178,7 +205,7 @@ def test_columns_that_are_not_the_schemas_are_refused(log: Path, run: GeneratedR
     pq.write_table(other, path)
     refused(log, path, "column message should be uint32; it is int64")
     pq.write_table(table.drop_columns(["topic"]), path)
-    refused(log, path, "column topic should be uint16; there is none")
+    refused(log, path, "column topic should be uint32; there is none")
     pq.write_table(pq.read_table(path).replace_schema_metadata({}), path)
     refused(log, path, "not written for a log")
 
