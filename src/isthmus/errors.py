@@ -17,6 +17,7 @@
     │   └── ShapingFailed        the proxy between emulated servers did not come up; has its log
     ├── QuotaUnavailable         no CPU quotas for emulated servers here; says what is missing
     ├── ReproduceError           a paper's experiments: no such one, or results that contradict
+    ├── SimulationFailed         a simulated run did not come to its end: says when and why
     ├── SparkError               Spark cannot be used as asked
     │   ├── JavaMissing          no Java here that Spark runs on; says how to get one
     │   └── SparkFailed          a session, cluster or server did not come up; carries its log
@@ -63,6 +64,7 @@ __all__ = [
     "ReproduceError",
     "RunRefused",
     "ShapingFailed",
+    "SimulationFailed",
     "SparkError",
     "SparkFailed",
     "StateError",
@@ -196,6 +198,17 @@ class StateError(IsthmusError):
 
 class ReproduceError(IsthmusError):
     """A paper's experiments cannot be made as asked, or their results contradict each other."""
+
+
+class SimulationFailed(IsthmusError):
+    """A simulated run did not come to its end; `at_s` is virtual time."""
+
+    def __init__(self, at_s: float, problem: str, tail: str = "") -> None:
+        super().__init__(
+            f"the simulation failed at {at_s:.3f} s: {problem}" + (f"\n{tail}" if tail else "")
+        )
+        self.at_s = at_s
+        self.problem = problem
 
 
 class SparkError(IsthmusError):

@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "fabric": {"brokers", "config", "node", "processes"},
     "demo": {"brokers", "config", "fabric"},
     "pipeline": {"processes"},
+    "simulate": {*CORE, "config", "pipeline", "sim"},
     "bench": {"mqtt", "processes", "brokers", "config", "fabric", "pipeline"},
     "reproduce": {"brokers", "fabric", "pipeline", "bench"},
     "cli": {
@@ -40,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         "pipeline",
         "bench",
         "reproduce",
+        "simulate",
     },
 }
 """What each package may import of the others; `errors`, `graph` and `logs` belong to none."""

@@ -10,6 +10,7 @@ import typer
 
 from isthmus import __version__
 from isthmus.cli.bench import bench, reproduce
+from isthmus.cli.simulate import simulate
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,6 +40,7 @@ peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's 
 app.add_typer(peers, name="peers")
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")
+app.command()(simulate)
 
 NodeFile = Annotated[
     Path | None,
@@ -102,13 +104,17 @@ def up(
 @app.command()
 def check(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.toml", help="A node's, fabric's or scenario's file.")
+        Path,
+        typer.Argument(
+            metavar="FILE.toml", help="A node's, fabric's, scenario's or simulation's file."
+        ),
     ],
 ) -> None:
     """Say what is wrong in a file and where; if nothing, print the values in effect."""
     from isthmus.config.files import (
         is_fabric_file,
         is_scenario_file,
+        is_simulation_file,
         load_fabric_config,
         load_node_config,
     )
@@ -120,6 +126,12 @@ def check(
         scenario = load_scenario(file)
         typer.echo(f"ok: {file} is the scenario {scenario.name!r}\n")
         _print_values(scenario)
+    elif is_simulation_file(file):
+        from isthmus.simulate.file import load_simulation
+
+        simulation = load_simulation(file)
+        typer.echo(f"ok: {file} is a simulation of {simulation.simulation.nodes} node(s)\n")
+        _print_values(simulation)
     elif is_fabric_file(file):
         fabric = load_fabric_config(file)
         _check_algorithm(file, fabric.cooperation)

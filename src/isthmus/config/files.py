@@ -70,6 +70,7 @@ __all__ = [
     "Tls",
     "is_fabric_file",
     "is_scenario_file",
+    "is_simulation_file",
     "load_fabric_config",
     "load_file",
     "load_node_config",
@@ -378,6 +379,11 @@ def is_fabric_file(path: str | Path) -> bool:
 def is_scenario_file(path: str | Path) -> bool:
     """Whether the file describes a benchmark: it has a table ``[scenario]``."""
     return "scenario" in _read(Path(path))[1]
+
+
+def is_simulation_file(path: str | Path) -> bool:
+    """Whether the file describes a simulation: it has a table ``[simulation]``."""
+    return "simulation" in _read(Path(path))[1]
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

@@ -196,7 +196,7 @@ class BrokerConnection:
                 self._end.close()
 
     def _published(self, publish: Publish) -> None:
-        if self.own:
+        if self.own and self._broker.remembers:
             self._broker.injected[publish.payload] += 1
         self._broker.publish(publish)
 
@@ -212,6 +212,8 @@ class SimBroker:
     level: int
     delay_s: float
     persistent: bool
+    remembers: bool = True
+    """Whether it counts every payload."""
 
     def __post_init__(self) -> None:
         self.up = True
@@ -249,7 +251,8 @@ class SimBroker:
 
     def publish(self, publish: Publish) -> None:
         self._trace.publish(f"broker {self.name}", "publish", publish)
-        self.published[publish.payload] += 1
+        if self.remembers:
+            self.published[publish.payload] += 1
         if publish.retain:
             if publish.payload:
                 self.retained[publish.topic] = publish

@@ -122,6 +122,8 @@ class SimClient:
         """Payloads of its own that its broker has confirmed."""
         self.granted: dict[str, float] = {}
         """Filters that its broker has granted, with the time it heard so."""
+        self.on_received: Callable[[Received], None] | None = None
+        """Is told of all that it receives."""
         self.connection: VirtualConnection | None = None
         self.present = False
         """Whether it means to be connected."""
@@ -284,9 +286,9 @@ class SimClient:
                 self._incoming.pop(packet_id, None)
                 connection.send(PubComp(packet_id))
             case PubAck(packet_id=packet_id) if packet_id in self._unacknowledged:
-                self.acknowledged.append(self._unacknowledged.pop(packet_id))
+                self._confirmed(self._unacknowledged.pop(packet_id))
             case PubRec(packet_id=packet_id) if packet_id in self._unreceived:
-                self.acknowledged.append(self._unreceived.pop(packet_id).payload)
+                self._confirmed(self._unreceived.pop(packet_id).payload)
                 self._unreleased[packet_id] = None
                 connection.send(PubRel(packet_id))
             case PubComp(packet_id=packet_id):
@@ -315,9 +317,15 @@ class SimClient:
         if publish.qos:
             self._incoming[packet_id] = publish
         now_s = self.node.engine.now_s
-        self.received.append(
-            Received(now_s, publish.topic, publish.payload, publish.qos, publish.retain)
-        )
+        received = Received(now_s, publish.topic, publish.payload, publish.qos, publish.retain)
+        if self.on_received is not None:
+            self.on_received(received)
+        if self.node.fabric.remembers:
+            self.received.append(received)
+
+    def _confirmed(self, payload: bytes) -> None:
+        if self.node.fabric.remembers:
+            self.acknowledged.append(payload)
 
     def _accepted(self, connection: VirtualConnection, *, session_present: bool) -> None:
         connection.accepted = True

@@ -76,11 +76,13 @@ class SimFabric:
         on_hop: Callable[[HopRecord], None] | None = None,
         discovery: DiscoverySettings | None = None,
         datagrams: DatagramSettings | None = None,
+        remembers: bool = True,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
         `on_hop` is told of every message that is sent on a link.  With `discovery` all nodes are in
-        one group, in which `datagrams` get lost and so on.
+        one group, in which `datagrams` get lost and so on.  If it `remembers`, clients and brokers
+        keep all that they had, for checks afterwards; else memory does not grow with the run.
         """
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
@@ -88,6 +90,7 @@ class SimFabric:
         self.network.on_hop = on_hop
         self.network.datagrams = datagrams or DatagramSettings()
         self.discovery = discovery
+        self.remembers = remembers
         self.streams = self.engine.random_for("streams")
         """Where what clients, nodes and brokers say to each other is cut."""
         self.factory: AlgorithmFactory = (
@@ -129,6 +132,7 @@ class SimFabric:
             level=broker_level,
             delay_s=broker_delay_s,
             persistent=persistent_broker,
+            remembers=self.remembers,
         )
         node = SimNode(
             self,
@@ -256,10 +260,10 @@ class SimFabric:
             self.network.cut((b, a) for a, b in pairs)
         self.engine.activity()
 
-    def heal(self) -> None:
-        """Every partition is over."""
+    def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
+        """Every partition is over, or who of `pairs` could not send to whom now can."""
         self._note("heal")
-        self.network.heal()
+        self.network.heal(pairs)
         self.engine.activity()
 
     def _note(self, what: str, *nodes: SimNode) -> None:

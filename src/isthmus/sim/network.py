@@ -93,6 +93,7 @@ class HopRecord(NamedTuple):
     """Links crossed, this one included."""
     size: int
     """Bytes of its packet."""
+    payload: bytes
 
 
 class Endpoint(Protocol):
@@ -305,9 +306,10 @@ class Network:
         """Nothing that the first of a pair sends arrives at the second."""
         self._cut |= set(pairs)
 
-    def heal(self) -> None:
+    def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
+        """Every cut is over, or those of `pairs`."""
         if self._cut:
-            self._cut.clear()
+            self._cut -= self._cut.copy() if pairs is None else set(pairs)
             for channel in list(self._channels):
                 channel.resume()
 
@@ -438,6 +440,7 @@ class Network:
             message.label,
             message.hops,
             len(frame),
+            message.payload,
         )
 
 

@@ -136,8 +136,10 @@ class RowWriter:
     def discard(self) -> None:
         """The run failed: take its files away."""
         for file in self._files.values():
-            file.close()
-            file.path.unlink()
+            try:
+                file.close()
+            finally:
+                file.path.unlink()
 
     def _write(self, table: Table) -> None:
         waiting = self._waiting[table]

@@ -1,0 +1,116 @@
+"""``isthmus simulate``; what it does is in :mod:`isthmus.simulate`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.errors import IsthmusError
+
+__all__ = ["simulate"]
+
+NEEDED = ("numpy", "pyarrow")
+
+
+def simulate(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SIMULATION.toml", help="What to simulate; options count before it."
+        ),
+    ] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Nodes (10).")] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(metavar="SHAPE", help="tree, graph, line, ring, star, mesh, none (tree)."),
+    ] = None,
+    links: Annotated[
+        int | None, typer.Option(metavar="N", help="Links of a graph (twice the nodes).")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="pf, sf, none or a plug-in's (sf).")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of all that is random (1).")
+    ] = None,
+    duration_s: Annotated[
+        float | None,
+        typer.Option("--duration", metavar="SECONDS", help="Publish for so long (10)."),
+    ] = None,
+    topics: Annotated[int | None, typer.Option(metavar="N", help="Topics (10).")] = None,
+    publishers: Annotated[
+        int | None, typer.Option(metavar="N", help="Clients that publish, at random nodes (10).")
+    ] = None,
+    subscribers: Annotated[
+        int | None, typer.Option(metavar="N", help="Clients that subscribe, likewise (10).")
+    ] = None,
+    interval_ms: Annotated[
+        float | None,
+        typer.Option(metavar="MS", help="Between two messages of a publisher (1000)."),
+    ] = None,
+    qos: Annotated[int | None, typer.Option(metavar="N", help="0, 1 or 2 (0).")] = None,
+    payload_bytes: Annotated[
+        int | None, typer.Option(metavar="N", help="Of every message (32).")
+    ] = None,
+    delay_ms: Annotated[
+        float | None, typer.Option(metavar="MS", help="Of every link, one way (5).")
+    ] = None,
+    settle_s: Annotated[
+        float | None,
+        typer.Option(
+            "--settle",
+            metavar="SECONDS",
+            help="Wait so long before and after (until nothing happens).",
+        ),
+    ] = None,
+    log: Annotated[Path, typer.Option(metavar="DIR", help="The log; runs are added to it.")] = Path(
+        "sim-log"
+    ),
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of this run; default: what it is, and the time."),
+    ] = None,
+) -> None:
+    """Run a fabric of production nodes on a virtual clock and record every message and hop.
+
+    The same options give the same messages on the same ways.  `isthmus bench index DIR` computes
+    every index of the log by Spark.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise IsthmusError(
+            f"{' and '.join(missing)} not installed; pip install 'isthmus[pipeline]'"
+        )
+    from isthmus.simulate.command import run_exact
+    from isthmus.simulate.file import Simulation, load_simulation, simulation_of
+
+    wanted = simulation_of(
+        {
+            "simulation": {
+                "nodes": nodes,
+                "topology": topology,
+                "links": links,
+                "seed": seed,
+                "duration_s": duration_s,
+                "settle_s": settle_s,
+            },
+            "cooperation": {"algorithm": algorithm},
+            "load": {
+                "topics": topics,
+                "publishers": publishers,
+                "subscribers": subscribers,
+                "interval_ms": interval_ms,
+                "qos": qos,
+                "payload_bytes": payload_bytes,
+            },
+            "network": {"delay_ms": delay_ms},
+        },
+        Simulation() if file is None else load_simulation(file),
+    )
+    shape, name = wanted.simulation, wanted.cooperation.algorithm
+    default = f"{name}-{shape.topology}-{shape.nodes}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    run_exact(wanted, log, run or default)
