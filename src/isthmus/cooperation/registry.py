@@ -9,7 +9,8 @@ The entry point's name is what ``[cooperation] algorithm`` says, and must be the
 
 * Nothing is imported before it is asked for; `names` imports nothing at all.
 * A built-in name cannot be taken over: a plug-in of the same name is left out, with a warning when
-  that name is loaded.  What ``sf`` means must not depend on what else is installed.
+  the options are checked.  What ``sf`` means must not depend on what else is installed, nor how
+  soon a node is there: only for other names are the installed distributions looked through.
 * Two distributions that claim one name are an error when that name is loaded, since which of them
   came first would be chance.
 """
@@ -19,11 +20,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.errors import AlgorithmError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 __all__ = ["GROUP", "Alone", "check_options", "load", "names"]
 
@@ -55,12 +58,16 @@ class _NoPort:
 
 def names() -> tuple[str, ...]:
     """All names that `load` knows: the built-in ones, then those of plug-ins in order."""
-    others = {entry.name for entry in entry_points(group=GROUP)} - _BUILT_IN.keys()
+    others = _entry_points().names - _BUILT_IN.keys()
     return (*_BUILT_IN, *sorted(others))
 
 
 def check_options(name: str, options: Mapping[str, object]) -> None:
     """Let the algorithm judge its own keys, without a node; raises its `ValueError`."""
+    for entry in _plugins(name) if name in _BUILT_IN else ():
+        _log.warning(
+            "algorithm %r is built in; the one of %s is ignored", name, _distribution(entry)
+        )
     try:
         load(name)(cast("Port", _NoPort()), options)
     except _PortUsed:
@@ -69,21 +76,23 @@ def check_options(name: str, options: Mapping[str, object]) -> None:
 
 def load(name: str) -> type[CooperationAlgorithm]:
     """The algorithm's class; `AlgorithmError` if there is none, or the plug-in is broken."""
-    plugins = _plugins(name)
     if name in _BUILT_IN:
-        for entry in plugins:
-            _log.warning(
-                "algorithm %r is built in; the one of %s is ignored", name, _distribution(entry)
-            )
         module, _, attribute = _BUILT_IN[name].partition(":")
         built_in: type[CooperationAlgorithm] = getattr(import_module(module), attribute)
         return built_in
+    plugins = _plugins(name)
     if not plugins:
         raise AlgorithmError(name, "is not known", names())
     if len(plugins) > 1:
         claimants = " and ".join(sorted(_distribution(entry) for entry in plugins))
         raise AlgorithmError(name, f"is claimed by {claimants}; uninstall all but one")
     return _load_plugin(plugins[0])
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # takes long to import
+
+    return entry_points(group=GROUP)
 
 
 def _plugins(name: str) -> list[EntryPoint]:
@@ -93,7 +102,7 @@ def _plugins(name: str) -> list[EntryPoint]:
     it does for imports.
     """
     found: dict[tuple[str, str], EntryPoint] = {}
-    for entry in entry_points(group=GROUP, name=name):
+    for entry in _entry_points().select(name=name):
         found.setdefault((_distribution(entry), entry.value), entry)
     return list(found.values())
 

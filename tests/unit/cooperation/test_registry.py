@@ -108,7 +108,8 @@ def test_a_built_in_name_cannot_be_taken(
 ) -> None:
     install(tmp_path, monkeypatch, "plug-d", "sf = plug_d:Mine")
     with caplog.at_level(logging.WARNING):
-        loaded = registry.load("sf")
+        registry.check_options("sf", {})
+    loaded = registry.load("sf")
     assert loaded.__module__ == "isthmus.cooperation.subscription_flooding.algorithm"
     assert "plug-d" in caplog.text
     assert registry.names().count("sf") == 1
