@@ -87,10 +87,8 @@ def topics_by_hits(count: int, rng: random.Random) -> dict[int, Callable[[], str
         return f"{device(rng.randrange(plain))}/sensor/pressure/raw"
 
     def one() -> str:
-        number = rng.randrange(plain)
-        number -= number % 10
         shape = rng.randrange(10)
-        number += shape
+        number = 10 * rng.randrange(plain // 10) + shape
         if shape == 5:
             return f"{device(number)}/sensor/humidity"
         if shape == 6:

@@ -106,10 +106,14 @@ def measure_million(filters: int, topics: int, seed: int = 1) -> Million:
 
 
 def distinct_topics(filters: int, topics: int, rng: random.Random) -> dict[int, list[str]]:
-    """Topics by the number of filters that match, none twice: the node remembers its answers."""
+    """Topics by the number of filters that match, none twice: the node remembers its answers.
+
+    Of each kind at most half of those that there are, so that drawing finds enough of them.
+    """
     found = {}
     for hits, make in topics_by_hits(filters, rng).items():
-        wanted = min(topics, HOT_TOPICS // 2) if hits == 10 else topics
+        there_are = HOT_TOPICS if hits == 10 else filters - 10 * HOT_TOPICS
+        wanted = min(topics, there_are // 2)
         chosen: dict[str, None] = {}
         while len(chosen) < wanted:
             chosen[make()] = None

@@ -146,11 +146,19 @@ class TestLocal:
 
 class TestMillion:
     def test_topics_are_distinct_and_match_as_many_filters_as_they_should(self) -> None:
-        filters = list(all_filters(20_000))
-        for hits, topics in distinct_topics(20_000, 20, random.Random(5)).items():
+        filters = list(all_filters(20_005))
+        for hits, topics in distinct_topics(20_005, 20, random.Random(5)).items():
             assert len(set(topics)) == len(topics) == 20
             for topic in topics:
                 assert sum(matches(each, topic) for each in filters) == hits, topic
+
+    def test_among_few_filters_there_are_fewer_topics(self) -> None:
+        found = distinct_topics(20_000, 20_000, random.Random(5))
+        assert {hits: len(set(topics)) for hits, topics in found.items()} == {
+            0: 5_000,
+            1: 5_000,
+            10: 500,
+        }
 
     def test_times_are_split_by_hits(self) -> None:
         by_hits = {0: ["a", "b"], 1: ["c", "d", "e"]}
