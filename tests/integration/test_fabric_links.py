@@ -139,7 +139,7 @@ def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 def connect_with(**changes: str) -> Connect:
     """A hello of a node `x`, with some user properties changed; an empty one is left out."""
     given = {"isthmus": "3", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
-    given["topology"] = "tree"
+    given |= {"topology": "tree", "labels": "0"}
     client_id = changes.pop("client_id", "$isthmus/x")
     said = tuple((name, value) for name, value in (given | changes).items() if value)
     return Connect(client_id, keep_alive=3, properties=Properties(user_properties=said))
@@ -159,6 +159,9 @@ def connect_with(**changes: str) -> Connect:
         (connect_with(algorithm="pf"), "algorithm", ReasonCode.NOT_AUTHORIZED),
         (connect_with(topology="any"), "topology", ReasonCode.NOT_AUTHORIZED),
         (connect_with(topology=""), "topology", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(labels="64"), "labels", ReasonCode.NOT_AUTHORIZED),
+        (connect_with(labels=""), "bad-hello", ReasonCode.PROTOCOL_ERROR),
+        (connect_with(labels="-1"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
         (connect_with(address="no port"), "bad-hello", ReasonCode.PROTOCOL_ERROR),
         (connect_with(lane="1/2"), "bad-lane", ReasonCode.NOT_AUTHORIZED),
     ],

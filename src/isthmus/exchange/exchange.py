@@ -122,6 +122,7 @@ class Exchange:
             topology=topology,
             address=settings.address,
             keeps_state=host.keeps_state,
+            max_label_bytes=max_label_bytes,
         )
         self.links = Links(host, settings.link, hello, self)
         key = discovery_key(link_key(settings.link.secret))

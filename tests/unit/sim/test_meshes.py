@@ -439,6 +439,26 @@ def test_nodes_whose_algorithms_want_other_topologies_do_not_link() -> None:
     assert "wants the topology" in fabric.trace.text()
 
 
+def test_nodes_whose_algorithms_have_other_labels_do_not_link() -> None:
+    """Two versions of one algorithm: what one writes into labels the other would not take."""
+
+    class Longer(Flooding):
+        max_label_bytes = Flooding.max_label_bytes + 8
+
+    fabric = SimFabric(seed=1, algorithm=Flooding, trace=True)
+    a, c = fabric.node("a"), fabric.node("c")
+    fabric.factory = Longer
+    b = fabric.node("b")
+    fabric.link(a, b)
+    fabric.link(b, c)
+    fabric.link(a, c)
+    fabric.run(5.0)
+    assert fabric.active_links() == {"a": {"c"}, "b": set(), "c": {"a"}}
+    for node in (a, b, c):
+        assert node.exchange.links.refusals["labels"] > 0
+    assert "there has labels of up to" in fabric.trace.text()
+
+
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [

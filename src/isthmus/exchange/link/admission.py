@@ -50,6 +50,12 @@ class Admission:
                 f"algorithm {other.algorithm!r} there wants the topology {other.topology!r:.80}, "
                 f"here {self._hello.topology!r}: another version of it?",
             )
+        if other.max_label_bytes != self._hello.max_label_bytes:
+            raise LinkRefused(
+                "labels",
+                f"algorithm {other.algorithm!r} there has labels of up to {other.max_label_bytes} "
+                f"bytes, here {self._hello.max_label_bytes}: another version of it?",
+            )
         wanted = connection.dialed_for
         if wanted is not None and self._dialing.wants(wanted):
             self.removed.discard(other.node_id)  # it was added again

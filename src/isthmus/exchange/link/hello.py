@@ -7,9 +7,10 @@
                          ◀─────── CONNACK (hello [, proof]) or CONNACK (refusal with its cause)
 
 A hello is the client id ``$isthmus/<node id>``, MQTT's Maximum Packet Size and user properties: the
-version of this wire format, the incarnation (new at every start of a node), the algorithm and the
-topology that it wants, and which of how many connections of the link this one is.  Both sides must
-speak the same version and have the same algorithm and topology.
+version of this wire format, the incarnation (new at every start of a node), the algorithm, the
+topology that it wants and how long its labels may be, and which of how many connections of the link
+this one is.  Both sides must speak the same version and have the same algorithm, with the same
+topology and labels.
 
 With a shared secret both sides prove that they know it by an HMAC over both nonces, their role and
 all that was said in the hellos, so that neither the secret nor anything reusable crosses the wire;
@@ -75,6 +76,7 @@ CAUSES = BEFORE_PROOF | {
     "algorithm",
     "bad-lane",
     "duplicate",
+    "labels",
     "removed",
     "same-id",
     "stopping",
@@ -85,6 +87,7 @@ CAUSES = BEFORE_PROOF | {
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ADDRESS = re.compile(r"(?:(?:[A-Za-z0-9._%-]{1,255}|\[[0-9A-Za-z:.%-]{1,253}\]):[0-9]{1,5})?")
+_LABELS = re.compile(r"[0-9]{1,3}")
 _INCARNATION = re.compile(r"[0-9a-f]{1,32}")
 
 
@@ -123,6 +126,8 @@ class Hello:
     """What the algorithm wants."""
     address: str = ""
     """Where other nodes can dial this one; empty if it does not know."""
+    max_label_bytes: int = 0
+    """How long the labels of the algorithm's messages may be."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -134,6 +139,7 @@ class Hello:
             ("incarnation", self.incarnation),
             ("algorithm", self.algorithm),
             ("topology", self.topology),
+            ("labels", str(self.max_label_bytes)),
             ("address", self.address),
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
@@ -249,6 +255,7 @@ def _read_hello(properties: Properties) -> Hello:
         or not _NODE_ID.fullmatch(node_id)
         or not _INCARNATION.fullmatch(incarnation)
         or not _ADDRESS.fullmatch(given.get("address", ""))
+        or not _LABELS.fullmatch(given.get("labels", ""))
     ):
         raise LinkRefused("bad-hello", "a hello that cannot be read", ReasonCode.PROTOCOL_ERROR)
     return Hello(
@@ -261,6 +268,7 @@ def _read_hello(properties: Properties) -> Hello:
         properties.maximum_packet_size or MAX_PACKET_BYTES,
         given.get("topology", ""),
         given.get("address", ""),
+        int(given["labels"]),
     )
 
 

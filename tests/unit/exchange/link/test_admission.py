@@ -78,6 +78,11 @@ def test_another_algorithm_is_refused() -> None:
     assert Desk().refusal(replace(NEW, algorithm="pf")) == "algorithm"
 
 
+def test_another_version_of_the_algorithm_is_refused() -> None:
+    assert Desk().refusal(replace(NEW, topology="any")) == "topology"
+    assert Desk().refusal(replace(NEW, max_label_bytes=8)) == "labels"
+
+
 def test_a_node_of_this_nodes_id_is_refused_and_told_of() -> None:
     desk = Desk()
     assert desk.refusal(HERE) == "same-id"
