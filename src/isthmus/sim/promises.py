@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from isthmus.exchange.retained.broker import DOUBT_S
 from isthmus.exchange.retained.service import JOURNAL_S
@@ -385,9 +385,11 @@ class Promises:
             cut_s < message.at_s + SETTLED_S and healed_s > message.at_s
             for cut_s, healed_s in self.cuts
         )
+        trace = self.fabric.trace
+        # Of a link that has just come, not everybody has heard yet.
         return stalled and any(
-            message.at_s < at_s < message.at_s + HELD_UP_S
-            for at_s, _, _ in self.fabric.trace.departures
+            message.at_s - SETTLED_S < at_s < message.at_s + HELD_UP_S
+            for at_s, _, _ in chain(trace.departures, trace.arrivals)
         )
 
     def _last_end_s(self, client: SimClient) -> float:
