@@ -118,7 +118,7 @@ def sent_until_held(sock: socket.socket) -> int:
 def test_each_direction_has_the_delay(connect: Connect, delay_s: float) -> None:
     near, far = connect(Shape(delay_s))
     taken_s: list[float] = []
-    for sender, receiver in ((near, far), (far, near)) * 10:
+    for sender, receiver in ((near, far), (far, near)) * 4:
         sent_s = time.monotonic()
         sender.sendall(b"one way")
         assert received(receiver, 7) == b"one way"
@@ -259,7 +259,7 @@ def test_two_callers_of_a_node_have_their_own_delays_and_rates(start: Start) -> 
             {
                 ("a", "c"): Shape(0.03),
                 ("c", "a"): Shape(0.06),
-                ("b", "c"): Shape(1.0, 500_000),
+                ("b", "c"): Shape(0.4, 500_000),
                 ("c", "b"): Shape(0.0, 500_000),
             },
         ),
@@ -304,7 +304,7 @@ def test_lanes_share_the_line_and_another_pair_has_its_own(start: Start) -> None
 
 
 def test_a_lane_whose_receiver_does_not_read_is_bounded_and_the_others_go_on(start: Start) -> None:
-    nodes = start(Shapes(Shape(0.001, 4_000_000)), "ab")
+    nodes = start(Shapes(Shape(0.001, 20_000_000)), "ab")
     stuck, unread = nodes.dial("b", "a", 0)
     other = nodes.dial("b", "a", 1)
     sent = sent_until_held(stuck)

@@ -14,15 +14,15 @@ from isthmus.exchange.discovery.datagrams import Announcement, discovery_key, wr
 from isthmus.exchange.link.hello import link_key
 from isthmus.processes.children import end
 from isthmus.processes.ports import free_port
-from support.fabrics import NodeFabric
+from support.fabrics import QUICK_LINKS, NodeFabric
 
 SECRET = "7f3b2a90c1d4e5f6"
 GROUP = "239.255.77.84"
 
 
-def made(folder: Path, tables: dict[str, dict[str, Any]]) -> NodeFabric:
+def made(folder: Path, tables: dict[str, dict[str, Any]], **link: float) -> NodeFabric:
     """Nodes without a link that anybody has configured."""
-    fabric = NodeFabric(folder, names=tables, tapped=False, link={"secret": SECRET})
+    fabric = NodeFabric(folder, names=tables, tapped=False, link={"secret": SECRET, **link})
     for name, table in tables.items():
         fabric.nodes[name].tables["discovery"] = {"every_s": 0.2, **table}
     return fabric
@@ -94,7 +94,7 @@ def test_a_seed_hears_of_a_node_and_links_with_it(tmp_path: Path) -> None:
 def test_nodes_that_find_each_other_are_as_far_apart_as_is_emulated(tmp_path: Path) -> None:
     """Nobody is told of a link; what is announced is the address of each node's proxy."""
     table = {"group": f"{GROUP}:{udp_port()}", "interface": "127.0.0.1", "ttl": 0}
-    fabric = made(tmp_path, {"a": table, "b": table, "c": table})
+    fabric = made(tmp_path, {"a": table, "b": table, "c": table}, **QUICK_LINKS)
     listening = {name: Address("127.0.0.1", port) for name, port in fabric.link_ports.items()}
     far = {("a", "c"): Shape(0.06), ("c", "a"): Shape(0.04)}
     process, proxies = start_shaping(Shapes(Shape(0.01), far), listening, tmp_path)
