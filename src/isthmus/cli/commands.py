@@ -118,6 +118,7 @@ def check(
         load_fabric_config,
         load_node_config,
     )
+    from isthmus.cooperation.registry import load
     from isthmus.fabric.links import notes
 
     if is_scenario_file(file):
@@ -136,7 +137,7 @@ def check(
         fabric = load_fabric_config(file)
         _check_algorithm(file, fabric.cooperation)
         typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")
-        for note in notes(fabric):
+        for note in notes(fabric, tree=load(fabric.cooperation.algorithm).topology == "tree"):
             typer.echo(f"note: {note}")
         typer.echo()
         _print_values(fabric)

@@ -52,18 +52,18 @@ def fabric_links(config: FabricConfig) -> FabricLinks:
     return FabricLinks(tuple(links), tuple(groups), tuple(rings))
 
 
-def notes(config: FabricConfig) -> list[str]:
-    """What is allowed and yet perhaps not meant."""
+def notes(config: FabricConfig, *, tree: bool = True) -> list[str]:
+    """What is allowed and yet perhaps not meant, by an algorithm that needs a `tree` or not."""
     shape = fabric_links(config)
     found = [
         f"the links {' - '.join((*ring, ring[0]))} form a ring; one of them will be blocked and "
         "stand by until another one of the ring fails"
-        for ring in shape.rings
+        for ring in (shape.rings if tree else ())
     ]
     if len(shape.groups) > 1:
         groups = "; ".join(", ".join(group) for group in shape.groups)
         found.append(
             f"no links of this file join these {len(shape.groups)} groups of nodes, so no message "
-            f"passes between them: {groups}"
+            f"passes between them{'' if tree else ' unless the algorithm links them'}: {groups}"
         )
     return found

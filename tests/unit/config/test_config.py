@@ -649,6 +649,7 @@ def test_what_the_links_of_a_fabric_join(
     shape = fabric_links(config)
     assert (shape.links, shape.groups, shape.rings) == (links, groups, rings)
     assert len(notes(config)) == len(rings) + (len(groups) > 1)
+    assert len(notes(config, tree=False)) == (len(groups) > 1)
 
 
 def test_the_file_of_a_fabrics_node_says_what_the_fabrics_file_says(
