@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "Block", "Distribution", "Histograms", "tally"]
+__all__ = ["BLOCK", "MOST_SERIES", "Block", "Distribution", "Histograms", "tally"]
 
 Ints = NDArray[np.int64]
 
@@ -30,7 +30,9 @@ _COUNTERS: Final = 1 << 24
 _ENTRY: Final = np.dtype([("offset", "<u4"), ("count", "<u8")])
 _HALF: Final = 1 << 45
 """Values are between -this and this, which is over a year; so series and value fit 63 bits."""
-_MOST_SERIES: Final = 1 << 17
+MOST_SERIES: Final = 1 << 17
+"""In one file."""
+_FEW: Final = BLOCK // 32
 _GATHERED: Final = 1 << 20
 _TALLY_SPAN: Final = 1 << 20
 
@@ -61,8 +63,8 @@ class Histograms:
     """How often each value occurs in each of `series` series."""
 
     def __init__(self, series: int) -> None:
-        if series > _MOST_SERIES:
-            raise ValueError(f"{series} series of latency in one file; {_MOST_SERIES} at most")
+        if series > MOST_SERIES:
+            raise ValueError(f"{series} series of latency in one file; {MOST_SERIES} at most")
         self._width = min(BLOCK, _COUNTERS // max(series, 1))
         self._counters = np.zeros(series * self._width, np.int64)
         self._keys: list[Ints] = []
@@ -138,7 +140,7 @@ class Distribution:
         self._blocks: dict[int, list[Block]] = {}
         for block in blocks:
             self._blocks.setdefault(block.block, []).append(block)
-        self._merged: dict[int, Ints] = {}
+        self._merged: dict[int, tuple[Ints, Ints]] = {}
         self.values = sum(block.values for parts in self._blocks.values() for block in parts)
 
     @property
@@ -159,7 +161,8 @@ class Distribution:
         for number in sorted(self._blocks):
             within = sum(part.values for part in self._blocks[number])
             if rank <= within:
-                return number * BLOCK + int(np.searchsorted(self._cumulated(number), rank))
+                offsets, cumulated = self._cumulated(number)
+                return number * BLOCK + int(offsets[np.searchsorted(cumulated, rank)])
             rank -= within
         return None
 
@@ -168,12 +171,17 @@ class Distribution:
         """The largest value."""
         return self.percentile(1, 1)
 
-    def _cumulated(self, number: int) -> Ints:
-        """How many of the block's values are up to each offset."""
+    def _cumulated(self, number: int) -> tuple[Ints, Ints]:
+        """Offsets in order, and how many of the block's values are up to each."""
         if number not in self._merged:
-            counts = np.zeros(BLOCK, np.int64)
-            for part in self._blocks[number]:
-                entries = np.frombuffer(part.data, _ENTRY)
-                counts[entries["offset"]] += entries["count"].astype(np.int64)
-            self._merged[number] = np.cumsum(counts)
+            parts = [np.frombuffer(part.data, _ENTRY) for part in self._blocks[number]]
+            if sum(map(len, parts)) < _FEW:  # as with many topics: no array of the whole block
+                entries = np.concatenate(parts)
+                entries = entries[np.argsort(entries["offset"], kind="stable")]
+                offsets, counts = entries["offset"].astype(np.int64), entries["count"]
+            else:
+                offsets, counts = np.arange(BLOCK), np.zeros(BLOCK, np.uint64)
+                for part in parts:
+                    counts[part["offset"]] += part["count"]
+            self._merged[number] = offsets, np.cumsum(counts, dtype=np.int64)
         return self._merged[number]

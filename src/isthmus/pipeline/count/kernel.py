@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from isthmus.pipeline.count.histogram import Histograms, tally
+from isthmus.errors import LogError
+from isthmus.pipeline.count.histogram import MOST_SERIES, Histograms, tally
 from isthmus.pipeline.count.partials import (
     NOBODY_PUBLISHED,
     TOPIC_NOT_SUBSCRIBED,
@@ -143,6 +144,12 @@ class DeliveryCount:
         self._seen = np.zeros(slots, np.uint8)
         self._highest = np.full(pairs, NO_SLOT, np.int64)
         self._pair_type = np.uint16 if pairs <= 1 << 16 else np.uint32
+        if len(series) > MOST_SERIES:
+            raise LogError(
+                self._path,
+                f"is of clients of {len(series)} topics; {MOST_SERIES} in one file at most: "
+                "share them out among more writers",
+            )
         self._series = tuple(series)
         self._histograms = Histograms(len(series))
 
