@@ -169,6 +169,8 @@ class Exchange:
         self.client_routes = traffic.client_routes
         self.client_publish = traffic.client_publish
         self.client_run = ClientRun(traffic.publish_plain)
+        # What came before is dealt with when a hook is called.
+        traffic.routes.before_asking = self.clients.before_telling = self.client_run.end
 
     # ---- life ----------------------------------------------------------------------------
 

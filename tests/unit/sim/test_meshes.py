@@ -282,6 +282,28 @@ def test_a_count_that_is_none_ends_the_link_and_goes_no_further() -> None:
     assert c.exchange.links.refusals["protocol-error"] == 0
 
 
+def test_of_a_run_with_a_bad_count_all_before_it_are_passed_on_and_counted() -> None:
+    fabric, (a, b, _), (_, at_b, at_c) = mesh(Flooding, "abc")
+    publisher = a.client("p")
+    fabric.run(0.1)
+    publisher.publish("t/1", b"first")
+    fabric.settle()
+    before = counters(b)["received_from_links"], b.exchange.links.links["a"].received
+    rests = [b"%012x%d" % (1_000 + number, number) for number in range(5)]
+    rests[3] = b"000000000x00bad"
+    frames = a.exchange.traffic.plain.to_link([b"t/1"] * 5, rests)
+    a.exchange.links.links["c"].send_plain([b"t/1"] * 3, frames[:3])
+    a.exchange.links.links["b"].send_plain([b"t/1"] * 5, frames)
+    fabric.run(0.1)
+    assert b.exchange.links.refusals["protocol-error"] == 1
+    for each in (at_b, at_c):
+        assert each.payloads() == [b"first", b"0", b"1", b"2"]
+    fabric.run(5.0)
+    after = counters(b)["received_from_links"], b.exchange.links.links["a"].received
+    # c has passed its three on to b, which are counted, too; the bad one came and was refused.
+    assert (after[0] - before[0], after[1] - before[1]) == (6, 4)
+
+
 @pytest.mark.parametrize(("size", "dropped"), [(0, 2), (40, 1), (100, 0)])
 def test_how_far_a_message_may_go_follows_the_size(
     size: int, dropped: int, monkeypatch: pytest.MonkeyPatch

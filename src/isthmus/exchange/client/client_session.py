@@ -344,7 +344,6 @@ class ClientSession(ClientInput):
                     publishes += 1
                 else:
                     waits += 1
-                    run.end()
                     self._check_other(head, data, start, stop)
                 whole = stop
                 if self.interrupted:
@@ -432,7 +431,6 @@ class ClientSession(ClientInput):
     def _approved(self, head: int, frame: bytes, topic: bytes) -> bool:
         """Ask the algorithm about a PUBLISH; one that it keeps back is answered from here."""
         self._took_time()
-        self.relay.run.end()
         message = ReceivedPacket(frame, self.protocol_level, topic=topic.decode())
         if self.handle is None or self.relay.exchange.clients.packet(self.handle, message):
             return True

@@ -97,6 +97,8 @@ class Clients:
         self._due = due
         self._filters_per_client = filters_per_client
         self.algorithm: CooperationAlgorithm
+        self.before_telling: Callable[[], None] = lambda: None
+        """Is called before the algorithm is told what has come from a client."""
         self._saving: Cancellable | None = None
         self._pairs: dict[SessionInfo, Pair] = {}
         self._clients: dict[str, Client] = {}
@@ -134,7 +136,7 @@ class Clients:
         session = self._open(SessionKind.LOCAL_CLIENT, client_id, asked.protocol_level)
         broker = self._open(SessionKind.LOCAL_BROKER, client_id, asked.protocol_level)
         if self.algorithm.follows_publishers:
-            routes = PublisherRoutes(routes, session, self.algorithm.on_local_publisher)
+            routes = PublisherRoutes(routes, session, self._publishes)
         pair = Pair(
             session,
             broker,
@@ -199,10 +201,17 @@ class Clients:
             case Unsubscribe():
                 key = PacketType.UNSUBSCRIBE, packet.packet_id
                 pair.remember(key, packet.topic_filters)
+        self.before_telling()
         approved = self.algorithm.mqtt_message_arrived(pair.session, message)
         if isinstance(packet, Disconnect):
             self._said_goodbye(pair, packet)
         return approved
+
+    def _publishes(
+        self, session: SessionInfo, begun: tuple[str, ...], ended: tuple[str, ...]
+    ) -> None:
+        self.before_telling()
+        self.algorithm.on_local_publisher(session, begun, ended)
 
     def broker_packet(self, pair: Pair, message: ReceivedPacket) -> None:
         """A packet from the broker's side of the pair, before it is passed on to the client."""
@@ -217,6 +226,7 @@ class Clients:
 
     def failed(self, pair: Pair, error: RemoteProtocolError, *, by_broker: bool = False) -> None:
         """What came from one side cannot be understood; the pair is being closed."""
+        self.before_telling()
         session = pair.broker if by_broker else pair.session
         pair.session.status = pair.broker.status = SessionStatus.TERMINATING
         self.algorithm.on_recv_failure(session, error)

@@ -87,10 +87,16 @@ class Routes:
         self.algorithm: CooperationAlgorithm
         self.is_pending: Callable[[bytes], bool] = lambda _topic: False
         """Whether messages wait on a topic, so that others must wait behind them."""
+        self.before_asking: Callable[[], None] = lambda: None
+        """Is called before the algorithm is asked where a client's message goes."""
         self._any_client = any_client
-        self.of_clients = RouteTable(lambda topic: self._ask(topic, any_client))
+        self.of_clients = RouteTable(self._ask_for_client)
         self._of_links: dict[SessionInfo, RouteTable] = {}
         self._of_labels: dict[Hop, RouteTable] = {}
+
+    def _ask_for_client(self, topic: str) -> Route:
+        self.before_asking()
+        return self._ask(topic, self._any_client)
 
     def _ask(self, topic: str, arrived_on: SessionInfo, label: bytes = b"") -> Route:
         if topic.startswith("$"):

@@ -19,7 +19,6 @@ What is for a neighbor that is not there takes a detour (`detours`).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -59,8 +58,6 @@ RECENT_S = 120.0
 for somebody, once or twice, may come again on another way."""
 MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
-
-_COUNT = re.compile(rb"[0-9a-f]{%d}" % COUNT_BYTES)
 
 OVERFULL: Final = 2.0
 """Of `queue_bytes`: beyond it clients' messages wait before they are sent, and not only after."""
@@ -400,8 +397,6 @@ class Traffic:
 
     def _take_plain(self, known: Known, rest: bytes, neighbor: str) -> bool | None:
         """Whether a message with a number is for the broker; None if it is for nobody any more."""
-        if _COUNT.match(rest) is None:
-            raise RemoteProtocolError(f"a number that makes no sense: {rest[:COUNT_BYTES]!r}")
         message = known.origin, known.incarnation, int(rest[:COUNT_BYTES], 16)
         content = (known.topic, rest[COUNT_BYTES:])
         verdict = self.seen.take_count(*message, neighbor, content, known.label)
@@ -423,27 +418,25 @@ class Traffic:
         self.counters["received_from_links"] += len(run)
         key = link.info.name
         passed = PassedRun()
-        try:
-            for known, rest in run:
-                payload, to_broker = rest, known.to_broker
-                if self._numbers_all:
-                    for_broker = self._take_plain(known, rest, key)
-                    if for_broker is None:
-                        continue
-                    payload, to_broker = rest[COUNT_BYTES:], for_broker
-                if known.prefixes:
-                    passed.to_links(known, rest)
-                if to_broker:
-                    passed.topics.append(known.topic)
-                    passed.payloads.append(payload)
-        finally:
-            for session, (topics, packets) in passed.links.items():
-                if (other := self.by_session.get(session)) is not None:
-                    other.send_plain(topics, packets)
-            if passed.topics:
-                dropped = self.host.inject_plain(passed.topics, passed.payloads, key)
-                if dropped:
-                    self.counters["inject_dropped"] += dropped
+        for known, rest in run:
+            payload, to_broker = rest, known.to_broker
+            if self._numbers_all:
+                for_broker = self._take_plain(known, rest, key)
+                if for_broker is None:
+                    continue
+                payload, to_broker = rest[COUNT_BYTES:], for_broker
+            if known.prefixes:
+                passed.to_links(known, rest)
+            if to_broker:
+                passed.topics.append(known.topic)
+                passed.payloads.append(payload)
+        for session, (topics, packets) in passed.links.items():
+            if (other := self.by_session.get(session)) is not None:
+                other.send_plain(topics, packets)
+        if passed.topics:
+            dropped = self.host.inject_plain(passed.topics, passed.payloads, key)
+            if dropped:
+                self.counters["inject_dropped"] += dropped
         return at + len(run)
 
     def _has_room(self, message: Message) -> bool:

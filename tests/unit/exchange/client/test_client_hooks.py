@@ -15,6 +15,7 @@ from isthmus.cooperation.publication_flooding.algorithm import PublicationFloodi
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.client import broker_session, client_session
 from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.session import Session
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -378,3 +379,72 @@ def test_each_packet_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         1,
     )
+
+
+class Watching(Listening):
+    """Notes with each hook how many messages its neighbor has been sent until then."""
+
+    inspects_publishes = False
+
+    def note(self, hook: str) -> None:
+        exchange = self.port
+        assert isinstance(exchange, Exchange)
+        self.told.append(f"{hook} {sum(link.sent for link in exchange.links)}")
+
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        self.note(f"route {topic}")
+        return super().route(topic, arrived_on, retain=retain)
+
+    def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
+        self.note(message.type.name)
+        return True
+
+    def on_local_publisher(
+        self, session: SessionInfo, begun: Sequence[str], ended: Sequence[str]
+    ) -> None:
+        self.note(f"publisher {','.join(begun)}")
+
+    def on_recv_failure(self, session: SessionInfo, error: Exception) -> None:
+        self.note("failure")
+
+
+class WatchingPublishes(Watching):
+    inspects_publishes = True
+
+
+def in_one_read(stage: Stage, *packets: Packet) -> None:
+    stage.client.data_received(b"".join(encode(packet, stage.level) for packet in packets))
+
+
+@pytest.mark.parametrize("last", [b"\x33\x00", b"\x31\x05\x00\x01#\x00\x00"])
+def test_at_every_hook_what_came_before_has_been_sent(last: bytes) -> None:
+    """Messages are sent in runs; a control packet of a hook must not overtake those before it."""
+    stage = Stage(algorithm=Watching)
+    stage.fabric.link(stage.node, stage.fabric.node("b"))
+    stage.fabric.settle()
+    stage.connect()
+    stage.says(Publish("t/1", b"0"))
+    stage.says(Publish("t/2", b"0"))
+    stage.node.exchange.routes_changed(["t/2"])
+    stage.told()
+    in_one_read(stage, Publish("t/1", b"1"), Publish("t/1", b"2"), Publish("t/2", b"3"))
+    assert stage.told() == ["route t/2 4"]
+    in_one_read(stage, Publish("t/1", b"4"), Publish("t/3", b"5"), Publish("t/3", b"6"))
+    assert stage.told() == ["route t/3 6", "publisher t/3 6"]
+    in_one_read(stage, Publish("t/1", b"7"), Subscribe(1, (Subscription("s"),)))
+    assert stage.told() == ["SUBSCRIBE 9"]
+    stage.client.data_received(encode(Publish("t/1", b"8"), 5) + last)
+    assert stage.told() == ["failure 10"]
+
+
+def test_who_inspects_publishes_finds_those_before_sent() -> None:
+    stage = Stage(algorithm=WatchingPublishes)
+    stage.fabric.link(stage.node, stage.fabric.node("b"))
+    stage.fabric.settle()
+    stage.connect()
+    stage.says(Publish("t", b"0"))
+    stage.told()
+    in_one_read(stage, *(Publish("t", b"%d" % number) for number in range(1, 4)))
+    assert stage.told() == ["PUBLISH 1", "PUBLISH 2", "PUBLISH 3"]

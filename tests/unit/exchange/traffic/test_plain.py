@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
 from isthmus.exchange.traffic.message import Message, plain_to_link, to_link
-from isthmus.exchange.traffic.plain import PlainMessage, PlainMessages
+from isthmus.exchange.traffic.plain import MAX_RUN, PlainMessage, PlainMessages
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 
 NEIGHBOR = SessionInfo(1, SessionKind.NEIGHBOR, "n")
@@ -122,3 +124,34 @@ def test_a_run_ends_before_the_first_that_is_not_known() -> None:
     ]  # fmt: skip
     assert [known.topic for known, _ in plain.run(NEIGHBOR, came, 7)] == [b"t/a"]
     assert plain.run(NEIGHBOR, came, 8) == []
+
+
+def test_a_run_is_bounded_however_much_one_read_brings() -> None:
+    """Of each frame that is none of a run, as many next to it are looked at in vain."""
+    plain = PlainMessages("here")
+    message = Message(b"t", b"x", origin="there", hops=1)
+    frame = to_link(message, 0, 0, 0.0)
+    plain.remember(NEIGHBOR, frame, message, ROUTE)
+
+    class Frames(list[bytes]):
+        most = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            self.most = max(self.most, len(found))
+            return found
+
+    frames = Frames([frame] * (3 * MAX_RUN))
+    assert len(plain.run(NEIGHBOR, frames, 5)) == MAX_RUN
+    assert frames.most == MAX_RUN
+
+
+@pytest.mark.parametrize("bad", [b"0x00000000ff", b"00000000000A", b"12345"])
+def test_a_run_ends_before_a_count_that_is_none(bad: bytes) -> None:
+    plain = PlainMessages("here", "1f")
+    message = Message(b"t", b"x", origin="there", hops=1, number="2e.00000000000a")
+    frame = to_link(message, 0, 0, 0.0)
+    plain.remember(NEIGHBOR, frame, message, ROUTE)
+    wrong = frame.replace(b"00000000000a", bad)
+    run = plain.run(NEIGHBOR, [frame, frame, wrong, frame], 0)
+    assert [rest for _, rest in run] == [b"00000000000ax"] * 2
