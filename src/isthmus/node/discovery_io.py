@@ -2,6 +2,9 @@
 
 What comes is given to `Exchange.discovery`, which believes nothing of it.  What cannot be sent is
 told once, and tried again with the next announcement.
+
+Each seed is looked up by itself, so that a name that nobody answers for delays no other, and keeps
+its last addresses while it cannot be found.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import contextlib
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from isthmus.config.addresses import Address
@@ -26,6 +30,8 @@ __all__ = ["DiscoveryIo"]
 RESOLVE_S = 30.0
 MAX_ADDRESSES = 16
 """Of one seed, that its name may stand for."""
+MAX_TOLD = 256
+"""Problems that are not told again; then all are."""
 
 log = get_logger(__name__)
 
@@ -49,9 +55,10 @@ class DiscoveryIo:
         self._arrived = arrived
         self._transports: list[asyncio.DatagramTransport] = []
         self._out: dict[int, socket.socket] = {}
-        self._seeds: set[tuple[int, tuple[object, ...]]] = set()
-        self._resolver: asyncio.Task[None] | None = None
-        self._problem = ""
+        self._seeds: dict[Address, list[tuple[int, tuple[object, ...]]]] = {}
+        """Families and addresses, where they have been found."""
+        self._resolvers: list[asyncio.Task[None]] = []
+        self._told: set[str] = set()
 
     async def start(self) -> None:
         """Raises `OSError`, with the key of the configuration, if a socket cannot be had."""
@@ -68,12 +75,11 @@ class DiscoveryIo:
                     lambda: _Receiver(self._arrived), sock=sock
                 )
                 self._transports.append(transport)
-        if self._table.seeds:
-            self._resolver = loop.create_task(self._resolve())
+        self._resolvers = [loop.create_task(self._resolve(seed)) for seed in set(self._table.seeds)]
 
     def close(self) -> None:
-        if self._resolver is not None:
-            self._resolver.cancel()
+        for resolver in self._resolvers:
+            resolver.cancel()
         for transport in self._transports:
             transport.close()
         for sock in self._out.values():
@@ -156,14 +162,14 @@ class DiscoveryIo:
         group = self._table.group
         if group is not None:
             self._send(_family(group.host), datagram, (group.host, group.port))
-        for family, address in self._seeds:
+        for family, address in set(chain.from_iterable(self._seeds.values())):
             self._send(family, datagram, address)
 
     def _send(self, family: int, datagram: bytes, address: tuple[object, ...]) -> None:
-        sock = self._out.get(family)
-        if sock is None:
-            sock = self._out[family] = _udp(family)
         try:
+            sock = self._out.get(family)
+            if sock is None:
+                sock = self._out[family] = _udp(family)
             sock.sendto(datagram, address)
         except BlockingIOError:
             pass  # the next one may find room
@@ -171,27 +177,25 @@ class DiscoveryIo:
             self._tell(f"{remote_name(address)}: {error.strerror or error}")
 
     def _tell(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
+        if problem not in self._told:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told.add(problem)
             log.warning("cannot announce", cause=problem)
 
-    async def _resolve(self) -> None:
-        """Look seeds up again and again: names move, and may not be known yet."""
-        while True:
-            found: set[tuple[int, tuple[object, ...]]] = set()
-            for seed in self._table.seeds:
-                found.update(await self._addresses(seed))
-            self._seeds = found
-            await asyncio.sleep(RESOLVE_S)
-
-    async def _addresses(self, seed: Address) -> Iterable[tuple[int, tuple[object, ...]]]:
+    async def _resolve(self, seed: Address) -> None:
+        """Look it up again and again: names move, and may not be known yet."""
         loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(seed.host, seed.port, type=socket.SOCK_DGRAM)
-        except OSError as error:
-            self._tell(f"discovery.seeds: {seed}: {error.strerror or error}")
-            return ()
-        return [(family, address) for family, _, _, _, address in found[:MAX_ADDRESSES]]
+        while True:
+            try:
+                found = await loop.getaddrinfo(seed.host, seed.port, type=socket.SOCK_DGRAM)
+            except OSError as error:
+                self._tell(f"discovery.seeds: {seed}: {error.strerror or error}")
+            except UnicodeError as error:  # no host can have that name
+                self._tell(f"discovery.seeds: {seed}: {error}")
+            else:
+                self._seeds[seed] = [(each[0], each[4]) for each in found[:MAX_ADDRESSES]]
+            await asyncio.sleep(RESOLVE_S)
 
 
 def _udp(family: int) -> socket.socket:
