@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from isthmus.bench.coordinator.progress import Progress
-from isthmus.bench.coordinator.run_files import remove_run
 from isthmus.bench.coordinator.session import LoadSession
 from isthmus.bench.limit.file import LimitFile, MeasuredTrial, find_limit
 from isthmus.bench.limit.search import Found, LimitSearch, SearchOptions, Trial, TrialOutcome
@@ -25,6 +24,7 @@ from isthmus.bench.scenario import Scenario
 from isthmus.bench.watch.watch import Watch
 from isthmus.fabric.processes import interruptible
 from isthmus.pipeline.count.direct import RunSummary, summarize
+from isthmus.pipeline.log.run_files import remove_run
 
 if TYPE_CHECKING:
     from isthmus.config.addresses import Address

@@ -85,6 +85,7 @@ def simulate(
         raise IsthmusError(
             f"{' and '.join(missing)} not installed; pip install 'isthmus[pipeline]'"
         )
+    from isthmus.pipeline.log.run_files import is_run_name
     from isthmus.simulate.command import run_exact
     from isthmus.simulate.file import Simulation, load_simulation, simulation_of
 
@@ -111,6 +112,10 @@ def simulate(
         },
         Simulation() if file is None else load_simulation(file),
     )
+    if run is not None and not is_run_name(run):
+        raise typer.BadParameter(
+            f"{run!r}: use letters, digits, '.', '_' and '-', no '.' first", param_hint="--run"
+        )
     shape, name = wanted.simulation, wanted.cooperation.algorithm
     default = f"{name}-{shape.topology}-{shape.nodes}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     run_exact(wanted, log, run or default)

@@ -31,7 +31,8 @@ from isthmus.errors import IsthmusError, SimulationFailed
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.pipeline.log.payload import LAYOUT, MAGIC, SIZE, run_tag
 from isthmus.pipeline.log.reading import LoggedClient, LoggedFile
-from isthmus.pipeline.log.schema import SCHEMA_VERSION
+from isthmus.pipeline.log.run_files import check_run, remove_run
+from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table
 from isthmus.pipeline.log.writing import RowWriter, write_table
 from isthmus.sim.client import Received, SimClient
 from isthmus.sim.fabric import SimFabric
@@ -194,20 +195,21 @@ class ExactRun:
 
     def record(self) -> None:
         """Run it and write it; raises `SimulationFailed`, or `RunRefused` for a name in use."""
-        writer = RowWriter(
-            self._log, self.run, WRITER, ("publishes", "deliveries", "hops", "links")
-        )
+        check_run(self._log, self.run)
+        tables: tuple[Table, ...] = ("publishes", "deliveries", "hops", "links")
+        writer = RowWriter(self._log, self.run, WRITER, tables)
         try:
             self._rows = _Rows(writer, self.run, self.topics)
             self.fabric.network.on_hop = self._rows.hop
             self._simulate()
             row = self._row(writer.close())
+            write_table(self._log, "runs", self.run, WRITER, [row])
         except BaseException as error:
             writer.discard()
+            remove_run(self._log, self.run)
             if isinstance(error, Exception) and not isinstance(error, IsthmusError):
                 raise _failed(self.fabric.now_s, error) from error
             raise
-        write_table(self._log, "runs", self.run, WRITER, [row])
         self.phase = "written"
 
     # ---- its course ----------------------------------------------------------------------

@@ -110,6 +110,22 @@ def test_mistakes_in_options(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_runs_name_and_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "--run", "a/b"])
+    assert ended.value.code == 2
+    assert "--run" in capsys.readouterr().err
+    monkeypatch.setattr("isthmus.cli.simulate.NEEDED", ("pyarrow", "not_there"))
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate"])
+    assert ended.value.code == 1
+    said = "isthmus: not_there not installed; pip install 'isthmus[pipeline]'\n"
+    assert capsys.readouterr().err == said
+
+
 def test_options_count_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(GOOD)

@@ -33,12 +33,12 @@ from isthmus.bench.coordinator.control import (
     LineChannel,
     item,
 )
-from isthmus.bench.coordinator.run_files import is_run_name
 from isthmus.bench.coordinator.workers import COMMAND, LocalWorker, attend
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadError, LoadFailed
 from isthmus.fabric.processes import interruptible
 from isthmus.logs import configure, get_logger
+from isthmus.pipeline.log.run_files import is_run_name
 from isthmus.pipeline.log.schema import TABLES, file_path
 from isthmus.processes.folders import OwnedFolder
 

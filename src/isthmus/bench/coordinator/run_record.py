@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from isthmus.bench.coordinator.control import ControlMessage, item
-from isthmus.bench.coordinator.run_files import COORDINATOR
 from isthmus.bench.load.expected import Ending, fan_out
 from isthmus.bench.load.plan import Plan
 from isthmus.bench.load.receiving import OTHER_RUN
@@ -29,7 +28,10 @@ from isthmus.pipeline.log.reading import LoggedFile, Run, open_file, run_of_row
 from isthmus.pipeline.log.schema import SCHEMA_VERSION, Table, file_path
 from isthmus.pipeline.log.writing import write_table
 
-__all__ = ["Measured", "RunRecord", "record_run"]
+__all__ = ["COORDINATOR", "Measured", "RunRecord", "record_run"]
+
+COORDINATOR: Final = "c0"
+"""As a writer of the log: of what was watched, and of the row in `runs`."""
 
 VAGUE_NS: Final = 1_000_000
 """A clock that is not known better than this gets a note."""

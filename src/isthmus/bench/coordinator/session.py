@@ -28,7 +28,6 @@ from isthmus.bench.coordinator.clocks import Offset, between
 from isthmus.bench.coordinator.control import ControlMessage, Target, item
 from isthmus.bench.coordinator.crew import Crew
 from isthmus.bench.coordinator.progress import Progress
-from isthmus.bench.coordinator.run_files import check_run, remove_run
 from isthmus.bench.coordinator.run_record import Measured, RunRecord, record_run
 from isthmus.bench.coordinator.workers import COMMAND, LoadProcess, LocalWorker, RemoteWorker
 from isthmus.bench.load.clock import now_ns
@@ -39,6 +38,7 @@ from isthmus.bench.watch.watch import Watch, Watched, WatchedConnection, Watched
 from isthmus.config.addresses import Address
 from isthmus.errors import LoadError, LoadFailed
 from isthmus.pipeline.log.reading import LoggedFile
+from isthmus.pipeline.log.run_files import check_run, remove_run
 from isthmus.processes.folders import OwnedFolder
 
 __all__ = ["LoadSession", "RunRecord"]

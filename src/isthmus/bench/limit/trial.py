@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from isthmus.bench.coordinator.run_files import COORDINATOR, remove_run
-from isthmus.bench.coordinator.run_record import RunRecord
+from isthmus.bench.coordinator.run_record import COORDINATOR, RunRecord
 from isthmus.bench.limit.search import SearchOptions, Trial, TrialOutcome
 from isthmus.bench.scenario import Scenario
 from isthmus.errors import LimitError
 from isthmus.pipeline.count.direct import RunSummary
+from isthmus.pipeline.log.run_files import remove_run
 from isthmus.pipeline.log.schema import file_path
 
 __all__ = ["PILE_UP", "Measuring", "MeasuringSession", "measuring", "piles_up"]

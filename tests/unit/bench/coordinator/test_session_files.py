@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.bench.coordinator.run_files import check_run, remove_run
 from isthmus.errors import RunRefused
+from isthmus.pipeline.log.run_files import check_run, remove_run
 from isthmus.pipeline.log.writing import write_table
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.coordinator.run_files import COORDINATOR
+from isthmus.bench.coordinator.run_record import COORDINATOR
 from isthmus.bench.limit.search import SearchOptions, Trial, TrialOutcome
 from isthmus.bench.limit.trial import measuring
 from isthmus.bench.scenario import load_scenario

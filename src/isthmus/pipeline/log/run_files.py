@@ -1,9 +1,4 @@
-"""The name of a run in a log.
-
-The load processes write `publishes`, `deliveries` and `links`; the coordinator, as the writer
-:data:`COORDINATOR`, adds what was watched and at last the row in `runs`, without which no run
-counts (:mod:`isthmus.bench.coordinator.run_record`).
-"""
+"""The name of a run in a log, and all that there is of it."""
 
 from __future__ import annotations
 
@@ -15,9 +10,8 @@ from isthmus.errors import RunRefused
 from isthmus.pipeline.log.reading import NAME
 from isthmus.pipeline.log.schema import TABLES
 
-__all__ = ["COORDINATOR", "check_run", "is_run_name", "remove_run"]
+__all__ = ["check_run", "is_run_name", "remove_run"]
 
-COORDINATOR: Final = "c0"
 LONGEST_NAME: Final = 200
 
 
