@@ -141,7 +141,9 @@ def run_command(
 
 @bench.command()
 def index(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="What `isthmus bench run` wrote.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="What `bench run` or `simulate` wrote.")
+    ],
     *,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the tables go (LOG/indexes).")

@@ -3,8 +3,8 @@
     add ──▶ a block of preallocated columns ──full──▶ recording thread ──▶ a row group of the file
 
 The thread encodes and writes; PyArrow lets go of the interpreter meanwhile, so clients are served
-on.  Each table has `BLOCKS` blocks of `BLOCK_ROWS` rows and no more (deliveries: 4 of 7.5 MiB,
-publishes: 4 of 4.5 MiB).  When the thread has all of them, `add` waits for one: the process reads
+on.  Each table has `BLOCKS` blocks of `BLOCK_ROWS` rows and no more (deliveries: 4 of 8 MiB,
+publishes: 4 of 5 MiB).  When the thread has all of them, `add` waits for one: the process reads
 no more, TCP holds the brokers back, and the time is counted in `stalled_ns`, which is part of the
 process's headroom.  An error of the thread, like a full disk, comes out of the next `add` or
 `close`.
