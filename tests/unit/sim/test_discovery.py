@@ -166,6 +166,21 @@ def test_a_clock_that_is_far_off_is_told() -> None:
     assert "its clock is +600 s from this node's" in fabric.trace.text()
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_node_is_heard_soon_after_its_clock_was_set_right(both: bool) -> None:
+    """Stamps never stand still, but must not run on for as long as the clock was ahead."""
+    fabric, (a,) = group("a", datagrams=DatagramSettings())
+    b = fabric.node("b", clock_ahead_ms=7_200_000)
+    if both:
+        a.clock_ahead_ms = b.clock_ahead_ms
+    fabric.run(10.0)
+    b.clock_ahead_ms = a.clock_ahead_ms = 0
+    heard = a.exchange.discovery.heard
+    assert bool(heard) == both
+    fabric.run(10.0)
+    assert a.exchange.discovery.heard > heard
+
+
 def test_a_second_node_of_the_same_id_is_told() -> None:
     fabric, (a,) = group("a", datagrams=DatagramSettings())
     fabric.node("twin", node_id="a")

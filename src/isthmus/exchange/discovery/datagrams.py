@@ -5,7 +5,7 @@
 
 The tag is an HMAC-SHA-256 of all that follows it, with a key that is made of the fabric's secret;
 without a secret it is zero.  The stamp counts milliseconds of the sender's wall clock, and never
-stands still: it is greater in every announcement of a node.
+stands still: it is greater in every announcement of a node, unless its clock was set back by far.
 
 Invariant: whatever does not fit exactly is a `RemoteProtocolError` that says what is wrong.
 """

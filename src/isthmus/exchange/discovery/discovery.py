@@ -4,7 +4,7 @@ By datagrams, which may be lost, come twice or late, and may be anybody's.  What
 the fabric's secret is not heard.  What was may be *replayed* by others: an announcement counts only
 once, only if it is not much older than the latest one of its node, and only if its stamp is near
 this node's own clock.  So a replay can at most repeat what was true `CLOCK_S` ago, to a node that
-has not heard it then.
+has not heard it then, or has set its own clock back since, by more than that.
 
 An algorithm announces and hears by itself (`discovers`).  For others the node does it: it announces
 itself every `every_s`, and links with who announces itself and is not in its fabric yet, after a
@@ -148,7 +148,10 @@ class Discovery:
         """Say who this node is; False if it is not configured to whom."""
         if self._settings is None:
             return False
-        self._stamp = max(self._stamp + 1, self._host.wall_ms())
+        wall_ms = self._host.wall_ms()
+        # Nobody would hear a stamp that is so far ahead: the clock has been set back.
+        is_ahead = self._stamp > wall_ms + CLOCK_S * 1000
+        self._stamp = wall_ms if is_ahead else max(self._stamp + 1, wall_ms)
         hello = self._hello
         announcement = Announcement(
             hello.node_id, hello.incarnation, hello.algorithm, hello.address, self._stamp, data
@@ -217,12 +220,15 @@ class Discovery:
     def _counts(self, announcement: Announcement, remote: str) -> bool:
         """Whether it is news, and not a repetition or a replay."""
         node_id, stamp = announcement.node_id, announcement.stamp
-        behind_s = (self._host.wall_ms() - stamp) / 1000
+        wall_ms = self._host.wall_ms()
+        behind_s = (wall_ms - stamp) / 1000
         if abs(behind_s) > CLOCK_S:
             said = f"its clock is {-behind_s:+.0f} s from this node's, or somebody replays it"
             self._ignore("clock", remote, said, node_id)
             return False
         known = self._known.pop(node_id, None) or _Known()
+        if known.latest > wall_ms + CLOCK_S * 1000:  # this node's own clock has been set back
+            known = _Known()
         self._known[node_id] = known
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
