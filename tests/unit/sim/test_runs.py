@@ -1,0 +1,128 @@
+"""Plain messages go in runs: nothing is lost, doubled, overtaken or miscounted where they end."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import count
+from typing import ClassVar
+
+import pytest
+
+from isthmus.cooperation.api import Topology
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
+from isthmus.sim.client import SimClient
+from isthmus.sim.fabric import AlgorithmFactory, SimFabric
+
+
+class Inspecting(PublicationFlooding):
+    name = "inspecting"
+    inspects_publishes = True
+
+
+class Meshed(PublicationFlooding):
+    name = "meshed"
+    topology: ClassVar[Topology] = "any"
+
+
+PROPERTIES = Properties(user_properties=(("a", "b"),))
+
+
+def sends(client: SimClient, packets: list[Packet]) -> None:
+    """In one piece, so that the node reads them at once."""
+    assert client.connection is not None
+    assert client.connection._wire is not None
+    client.connection._wire.write(b"".join(encode(packet, client.level) for packet in packets))
+
+
+def drawn(rng: random.Random, client: SimClient, number: int) -> Publish:
+    """Plain mostly, and everything else that a publisher may mix with it on the same topics."""
+    qos = rng.choices((0, 1, 2), (96, 2, 2))[0]
+    has_properties = client.level == 5 and rng.random() < 0.05
+    return Publish(
+        f"t/{rng.randrange(4)}",
+        b"%s %d" % (client.client_id.encode(), number),
+        qos,
+        retain=qos == 0 and rng.random() < 0.03,
+        packet_id=number % 60_000 + 1 if qos else 0,
+        properties=PROPERTIES if has_properties else NO_PROPERTIES,
+    )
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", Inspecting, Meshed])
+def test_whatever_comes_between_plain_messages_all_arrive_once_and_in_order(
+    algorithm: str | AlgorithmFactory, lanes: int
+) -> None:
+    rng = random.Random(f"{algorithm}{lanes}")
+    fabric = SimFabric(seed=lanes, algorithm=algorithm, link=LinkSettings(lanes=lanes))
+    nodes = a, b, c = [fabric.node(name) for name in "abc"]
+    fabric.link(a, b)
+    fabric.link(b, c)
+    if algorithm is Meshed:
+        fabric.link(a, c)
+    subscribers = [node.client(f"at-{node.name}") for node in nodes]
+    for each in subscribers:
+        each.subscribe("t/#", qos=2)
+    publishers = [
+        node.client(f"p-{node.name}-{level}", level=level) for node in nodes for level in (4, 5)
+    ]
+    fabric.settle()
+    sent: dict[tuple[str, str, int], list[bytes]] = defaultdict(list)
+    numbers = count(1)
+    for _ in range(3):
+        for publisher in publishers:
+            packets: list[Packet] = []
+            for _ in range(rng.choice((1, 3, 70, 150))):
+                message = drawn(rng, publisher, next(numbers))
+                packets.append(message)
+                sent[publisher.client_id, message.topic, message.qos].append(message.payload)
+                if message.qos == 2:
+                    packets.append(PubRel(message.packet_id))
+                if rng.random() < 0.02:
+                    packets.append(PingReq())
+            sends(publisher, packets)
+        fabric.run(rng.choice((0.0005, 0.01)))
+    fabric.settle()
+    for subscriber in subscribers:
+        place = {each.payload: at for at, each in enumerate(subscriber.received)}
+        assert len(place) == len(subscriber.received), "nothing twice"
+        assert place.keys() == {payload for each in sent.values() for payload in each}
+        for payloads in sent.values():
+            assert sorted(payloads, key=place.__getitem__) == payloads
+    total = sum(map(len, sent.values()))
+    assert sum(node.exchange.counters["published_to_links"] for node in nodes) == total
+    copies = 4 if algorithm is Meshed else 2
+    came = [node.exchange.counters["received_from_links"] for node in nodes]
+    assert sum(came) == copies * total
+    for node in nodes:
+        links = list(node.exchange.links)
+        assert sum(link.received for link in links) == node.exchange.counters["received_from_links"]
+        assert not any(link.dropped for link in links)
+    assert sum(link.sent for node in nodes for link in node.exchange.links) == sum(came)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_of_a_run_a_full_link_takes_what_there_is_room_for(lanes: int) -> None:
+    """One that waits for its neighbor takes some, and drops and counts the others."""
+    settings = LinkSettings(queue_bytes=65_536, lanes=lanes)
+    fabric = SimFabric(seed=1, algorithm="pf", link=settings)
+    a, b = (fabric.node(name) for name in "ab")
+    fabric.link(a, b)
+    at_b = b.client("s")
+    at_b.subscribe("t/#")
+    publisher = a.client("p")
+    fabric.settle()
+    link = a.exchange.links.links["b"]
+    sends(publisher, [Publish(f"t/{number % 5}", b"%05d" % number * 200) for number in range(300)])
+    fabric.settle()
+    assert link.sent + link.dropped == 300
+    assert 60 * lanes <= link.sent <= 66 * lanes
+    assert a.exchange.counters["published_to_links"] == 300
+    came = [int(payload[:5]) for payload in at_b.payloads()]
+    assert len(came) == link.sent
+    assert len(set(came)) == len(came)
