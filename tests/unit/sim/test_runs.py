@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import count
 from typing import ClassVar
 
 import pytest
 
-from isthmus.cooperation.api import Topology
+from isthmus.cooperation.api import Route, Topology
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.exchange.client.client_session import RUN_FRAMES
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
@@ -126,3 +128,37 @@ def test_of_a_run_a_full_link_takes_what_there_is_room_for(lanes: int) -> None:
     came = [int(payload[:5]) for payload in at_b.payloads()]
     assert len(came) == link.sent
     assert len(set(came)) == len(came)
+
+
+def test_a_run_goes_one_way_and_is_not_put_off_for_long() -> None:
+    """Two neighbors want a topic each, one both; what alternates goes where it is wanted alone."""
+    fabric = SimFabric(seed=1, algorithm="sf")
+    a = fabric.node("a")
+    others = {name: fabric.node(name) for name in "bcd"}
+    clients = {}
+    for name, wanted in (("b", "t/1"), ("c", "t/2"), ("d", "t/#")):
+        fabric.link(a, others[name])
+        clients[name] = others[name].client(f"at-{name}")
+        clients[name].subscribe(wanted)
+    publisher = a.client("p")
+    fabric.settle()
+    run, lengths = a.exchange.client_run, list[int]()
+    publish = run._publish
+
+    def noted(topics: Sequence[bytes], payloads: Sequence[bytes], route: Route) -> None:
+        lengths.append(len(topics))
+        publish(topics, payloads, route)
+
+    run._publish = noted
+    payloads = [b"%d" % number for number in range(200)]
+    sends(publisher, [Publish(f"t/{1 + int(each) % 2}", each) for each in payloads])
+    fabric.settle()
+    assert clients["b"].payloads() == payloads[::2]
+    assert clients["c"].payloads() == payloads[1::2]
+    assert clients["d"].payloads() == payloads
+    assert [link.sent for link in a.exchange.links] == [100, 100, 200]
+    assert set(lengths) == {1}
+    lengths.clear()
+    sends(publisher, [Publish("t/1", each) for each in payloads])
+    fabric.settle()
+    assert lengths == [RUN_FRAMES] * 3 + [200 - 3 * RUN_FRAMES]

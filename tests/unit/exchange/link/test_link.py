@@ -80,6 +80,24 @@ def test_a_plain_message_too_large_is_not_sent() -> None:
     assert desk.found == [(b"t", 2_006)]
 
 
+def test_of_a_run_only_what_is_too_large_is_left_out() -> None:
+    desk = Desk(1_000)
+    sizes = (10, 2_000, 20, 1_500, 900)
+    frames = [plain_to_link(plain_prefix(b"t", "a"), b"x" * size) for size in sizes]
+    desk.link.send_plain([b"t"] * 5, frames)
+    assert desk.written() == frames[0] + frames[2] + frames[4]
+    assert (desk.link.sent, desk.link.dropped, len(desk.found)) == (3, 0, 2)
+
+
+@pytest.mark.parametrize("event", [LinkEvent.RING, LinkEvent.LOST])
+def test_a_link_that_does_not_carry_messages_drops_a_run_and_counts_it(event: LinkEvent) -> None:
+    desk = Desk(10_000)
+    desk.link.happens(event)
+    desk.link.send_plain([b"t"] * 3, [plain_to_link(plain_prefix(b"t", "a"), b"x")] * 3)
+    assert desk.written() == b""
+    assert (desk.link.sent, desk.link.dropped) == (0, 3)
+
+
 def test_a_neighbor_that_comes_back_taking_less_is_not_sent_what_waited_for_it() -> None:
     desk = Desk(10_000)
     desk.send(5_000, 1)
