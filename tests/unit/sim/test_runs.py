@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import ClassVar
 
@@ -13,12 +13,14 @@ import pytest
 from isthmus.cooperation.api import Route, Topology
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.client.client_session import RUN_FRAMES
+from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
+from isthmus.sim.node import SimNode
 
 
 class Inspecting(PublicationFlooding):
@@ -162,3 +164,58 @@ def test_a_run_goes_one_way_and_is_not_put_off_for_long() -> None:
     sends(publisher, [Publish("t/1", each) for each in payloads])
     fabric.settle()
     assert lengths == [RUN_FRAMES] * 3 + [200 - 3 * RUN_FRAMES]
+
+
+def neighbors() -> tuple[SimFabric, SimNode, Connection, SimClient, Callable[[int], bytes]]:
+    """a ── b: what is known at b, its connection with a, a subscriber, and a's plain messages."""
+    fabric = SimFabric(seed=1, algorithm="pf")
+    a, b = (fabric.node(name) for name in "ab")
+    fabric.link(a, b)
+    subscriber, publisher = b.client("s"), a.client("p")
+    subscriber.subscribe("t")
+    fabric.settle()
+    publisher.publish("t", b"known")
+    fabric.settle()
+    subscriber.received.clear()
+    (connection,) = b.exchange.links.links["a"].connections
+    assert connection is not None
+    return (
+        fabric,
+        b,
+        connection,
+        subscriber,
+        lambda number: a.exchange.traffic.plain.to_link([b"t"], [b"%d" % number])[0],
+    )
+
+
+def test_a_run_waits_behind_what_takes_long() -> None:
+    fabric, b, connection, subscriber, frame = neighbors()
+    links = b.exchange.links
+    links.received(connection, frame(0))
+    links._rest(connection, 1.0)
+    links.received(connection, frame(1) + frame(2))
+    fabric.run(0.5)
+    assert subscriber.payloads() == [b"0"]
+    fabric.settle()
+    assert subscriber.payloads() == [b"0", b"1", b"2"]
+
+
+def test_a_node_that_stops_takes_no_run() -> None:
+    fabric, b, connection, subscriber, frame = neighbors()
+    before = b.exchange.counters["received_from_links"]
+    b.exchange.traffic.in_hand.stopping = True
+    b.exchange.links.received(connection, frame(0) + frame(1))
+    fabric.run(0.5)
+    assert subscriber.payloads() == []
+    assert b.exchange.counters["received_from_links"] == before
+
+
+def test_what_is_malformed_within_a_run_ends_it_and_the_link_there() -> None:
+    fabric, b, connection, subscriber, frame = neighbors()
+    without_marker = frame(9).replace(b"$i", b"$j")
+    before = b.exchange.counters["received_from_links"]
+    b.exchange.links.received(connection, frame(0) + frame(1) + without_marker + frame(2))
+    fabric.run(0.1)
+    assert subscriber.payloads() == [b"0", b"1"]
+    assert b.exchange.counters["received_from_links"] == before + 2
+    assert b.exchange.links.refusals["protocol-error"] == 1

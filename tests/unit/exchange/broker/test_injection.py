@@ -142,6 +142,38 @@ def test_a_broker_without_retained_messages_gets_live_ones_only(shell: Shell) ->
     assert shell.counters["retain_unavailable"] == 2
 
 
+# ---- runs of plain messages --------------------------------------------------------------
+
+
+def test_of_a_run_only_what_is_too_large_is_set_aside(shell: Shell) -> None:
+    shell.open(maximum_packet_bytes=50)
+    payloads = [b"1", bytes(60), b"3", bytes(70), b"5"]
+    assert shell.core.inject_plain([b"t"] * 5, payloads) == 0
+    assert shell.take() == [b"1", b"3", b"5"]
+    assert [payload for payload, _ in shell.aside] == [bytes(60), bytes(70)]
+
+
+def test_a_run_does_not_overtake_what_the_broker_has_not_released(shell: Shell) -> None:
+    """A broker hands a message at QoS 2 out when it is released."""
+    shell.open()
+    inject(shell, b"two", qos=2)
+    assert shell.take() == [b"two"]
+    (two,) = shell.last
+    assert shell.core.inject_plain([b"u", b"t", b"u"], [b"1", b"2", b"3"]) == 0
+    assert shell.take() == [b"1"], "what is on another topic, and not behind it, need not wait"
+    shell.acknowledge(two)
+    assert shell.take() == [b"2", b"3"]
+
+
+def test_of_a_run_for_which_there_is_no_room_each_is_counted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injection, "MAX_WAITING_BYTES", 2 * (injection.ENTRY_BYTES + 2))
+    assert shell.core.inject_plain([b"t"] * 5, [b"%d" % number for number in range(5)]) == 3
+    shell.open()
+    assert shell.take() == [b"0", b"1"]
+
+
 # ---- bounds ------------------------------------------------------------------------------
 
 
