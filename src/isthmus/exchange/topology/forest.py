@@ -1,0 +1,189 @@
+"""The minimum spanning forest of a graph whose edges come and go, kept up to date edge by edge.
+
+Edges have weights of which no two are equal, so the forest is unique whatever the order in which
+the edges came.  What one change costs:
+
+    an edge between two trees                the nodes of the smaller one
+    an edge within a tree, the heaviest yet  nothing
+    an edge within a tree, another           the nodes of the tree: the heaviest on the ring goes
+    an edge goes that is not in the forest   nothing
+    an edge of the forest goes               the nodes of the smaller part, and their edges
+
+Links that come into being are younger, and so heavier, than those that are there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+__all__ = ["MinimumForest"]
+
+
+class _Weight(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+N = TypeVar("N")
+W = TypeVar("W", bound=_Weight)
+
+
+class MinimumForest(Generic[N, W]):
+    """Of all edges that were added and not removed."""
+
+    def __init__(self) -> None:
+        self._tree: dict[N, dict[N, W]] = {}
+        """The forest's edges: node → neighbor → weight."""
+        self._rest: dict[N, dict[N, W]] = {}
+        """The others."""
+        self._label: dict[N, int] = {}
+        self._members: dict[int, set[N]] = {}
+        """Trees by label; nodes without an edge are in none."""
+        self._heaviest: dict[int, W] = {}
+        """At least as heavy as every edge of the tree."""
+        self._labels = 0
+
+    def __contains__(self, ends: tuple[N, N]) -> bool:
+        """Whether the edge is there and in the forest."""
+        return ends[1] in self._tree.get(ends[0], ())
+
+    def connected(self, a: N, b: N) -> bool:
+        return a == b or (a in self._label and self._label[a] == self._label.get(b))
+
+    def members(self, node: N) -> set[N]:
+        """All that `node` is connected with, itself included; not to be changed."""
+        label = self._label.get(node)
+        return {node} if label is None else self._members[label]
+
+    def edges(self) -> Iterator[tuple[N, N]]:
+        """Of the forest, each in both directions."""
+        for a, around in self._tree.items():
+            for b in around:
+                yield a, b
+
+    # ---- changes -------------------------------------------------------------------------
+
+    def add(self, a: N, b: N, weight: W) -> None:
+        """The edge must not be there."""
+        if not self.connected(a, b):
+            self._join(a, b, weight)
+            return
+        label = self._label[a]
+        if not weight < self._heaviest[label]:
+            _put(self._rest, a, b, weight)
+            return
+        worst = self._heaviest_between(a, b)
+        if weight < worst[2]:
+            _take(self._tree, worst[0], worst[1])
+            _put(self._rest, *worst)
+            _put(self._tree, a, b, weight)
+        else:
+            _put(self._rest, a, b, weight)
+
+    def remove(self, a: N, b: N) -> None:
+        """The edge must be there."""
+        if b in self._rest.get(a, ()):
+            _take(self._rest, a, b)
+            return
+        _take(self._tree, a, b)
+        part = self._smaller_part(a, b)
+        lightest = None
+        for node in part:
+            for other, weight in self._rest.get(node, {}).items():
+                if other not in part and (lightest is None or weight < lightest[2]):
+                    lightest = node, other, weight
+        if lightest is not None:
+            _take(self._rest, lightest[0], lightest[1])
+            _put(self._tree, *lightest)
+            self._note(self._label[a], lightest[2])
+        else:
+            self._part(part)
+
+    def _join(self, a: N, b: N, weight: W) -> None:
+        _put(self._tree, a, b, weight)
+        one, other = self._label_of(a), self._label_of(b)
+        if len(self._members[one]) < len(self._members[other]):
+            one, other = other, one
+        moved = self._members.pop(other)
+        for node in moved:
+            self._label[node] = one
+        self._members[one] |= moved
+        if other in self._heaviest:
+            self._note(one, self._heaviest.pop(other))
+        self._note(one, weight)
+
+    def _label_of(self, node: N) -> int:
+        label = self._label.get(node)
+        if label is None:
+            self._labels += 1
+            label = self._label[node] = self._labels
+            self._members[label] = {node}
+        return label
+
+    def _note(self, label: int, weight: W) -> None:
+        if label not in self._heaviest or self._heaviest[label] < weight:
+            self._heaviest[label] = weight
+
+    def _part(self, part: set[N]) -> None:
+        """`part` is a tree of its own now."""
+        node = next(iter(part))
+        before = self._label[node]
+        self._members[before] -= part
+        if len(part) == 1:
+            del self._label[node]
+        else:
+            self._labels += 1
+            self._members[self._labels] = part
+            self._heaviest[self._labels] = self._heaviest[before]
+            for each in part:
+                self._label[each] = self._labels
+        if len(self._members[before]) == 1:
+            (alone,) = self._members.pop(before)
+            del self._label[alone], self._heaviest[before]
+
+    # ---- searches ------------------------------------------------------------------------
+
+    def _smaller_part(self, a: N, b: N) -> set[N]:
+        """Of what hangs together with `a` and with `b`, the one that is found sooner."""
+        seen = ({a}, {b})
+        queues = (deque((a,)), deque((b,)))
+        while True:
+            for part, queue in zip(seen, queues, strict=True):
+                if not queue:
+                    return part
+                for following in self._tree.get(queue.popleft(), ()):
+                    if following not in part:
+                        part.add(following)
+                        queue.append(following)
+
+    def _heaviest_between(self, a: N, b: N) -> tuple[N, N, W]:
+        """The heaviest edge of the forest on the way from `a` to `b`."""
+        before: dict[N, N] = {a: a}
+        queue = deque((a,))
+        while b not in before:
+            node = queue.popleft()
+            for following in self._tree[node]:
+                if following not in before:
+                    before[following] = node
+                    queue.append(following)
+        worst: tuple[N, N, W] | None = None
+        while b != a:
+            weight = self._tree[b][before[b]]
+            if worst is None or worst[2] < weight:
+                worst = before[b], b, weight
+            b = before[b]
+        assert worst is not None
+        return worst
+
+
+def _put(edges: dict[N, dict[N, W]], a: N, b: N, weight: W) -> None:
+    edges.setdefault(a, {})[b] = weight
+    edges.setdefault(b, {})[a] = weight
+
+
+def _take(edges: dict[N, dict[N, W]], a: N, b: N) -> None:
+    for one, other in ((a, b), (b, a)):
+        del edges[one][other]
+        if not edges[one]:
+            del edges[one]
