@@ -76,7 +76,7 @@ NOT_YET_S = 0.05
 """How often is looked whether the node runs, for a timer that has run out before."""
 TOPOLOGY_TURN_S = 0.005
 TOPOLOGY_MESSAGE_S, TOPOLOGY_ITEM_S = 50e-6, 2e-6
-"""What a topology message takes, and how much longer for every node and link that is known."""
+"""What a topology message takes, and how much longer for every node and link in it."""
 
 _ACKS = frozenset((PUBACK, PUBREC, PUBCOMP))
 _ALGORITHMS_OWN = frozenset((0x82, 0x90, 0xA2, 0xB0))  # SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK
@@ -374,8 +374,12 @@ class Exchange:
 
     def is_in_fabric(self, node_id: str) -> bool:
         """Whether there is a link to it, over others perhaps, or nobody wants one."""
-        known = self.guard.reach().keys() | self.links.links.keys() | self.links.removed
-        return node_id == self.node_id or node_id in known
+        return (
+            node_id == self.node_id
+            or node_id in self.guard.ways()
+            or node_id in self.links.links
+            or node_id in self.links.removed
+        )
 
     def found(self, address: str) -> bool:
         if not self._running or address in self.links.peers:
@@ -531,7 +535,7 @@ class Exchange:
         return None
 
     def _rest_from_topology(self) -> float | None:
-        """Topology messages take a time that follows from what is known, and many may come at once.
+        """Topology messages take a time that goes with what they say, and many may come at once.
 
         They are taken for `TOPOLOGY_TURN_S` in a turn, and then not for three times as long from
         the neighbor that sent the last one.

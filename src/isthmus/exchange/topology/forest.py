@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["MinimumForest"]
@@ -64,28 +65,29 @@ class MinimumForest(Generic[N, W]):
 
     # ---- changes -------------------------------------------------------------------------
 
-    def add(self, a: N, b: N, weight: W) -> None:
-        """The edge must not be there."""
+    def add(self, a: N, b: N, weight: W) -> tuple[N, N] | None:
+        """The edge must not be there; which other one leaves the forest for it."""
         if not self.connected(a, b):
             self._join(a, b, weight)
-            return
+            return None
         label = self._label[a]
         if not weight < self._heaviest[label]:
             _put(self._rest, a, b, weight)
-            return
+            return None
         worst = self._heaviest_between(a, b)
-        if weight < worst[2]:
-            _take(self._tree, worst[0], worst[1])
-            _put(self._rest, *worst)
-            _put(self._tree, a, b, weight)
-        else:
+        if not weight < worst[2]:
             _put(self._rest, a, b, weight)
+            return None
+        _take(self._tree, worst[0], worst[1])
+        _put(self._rest, *worst)
+        _put(self._tree, a, b, weight)
+        return worst[:2]
 
-    def remove(self, a: N, b: N) -> None:
-        """The edge must be there."""
+    def remove(self, a: N, b: N) -> tuple[N, N] | None:
+        """The edge must be there; which other one comes into the forest for it."""
         if b in self._rest.get(a, ()):
             _take(self._rest, a, b)
-            return
+            return None
         _take(self._tree, a, b)
         part = self._smaller_part(a, b)
         lightest = None
@@ -97,8 +99,9 @@ class MinimumForest(Generic[N, W]):
             _take(self._rest, lightest[0], lightest[1])
             _put(self._tree, *lightest)
             self._note(self._label[a], lightest[2])
-        else:
-            self._part(part)
+            return lightest[:2]
+        self._part(part)
+        return None
 
     def _join(self, a: N, b: N, weight: W) -> None:
         _put(self._tree, a, b, weight)
@@ -157,22 +160,28 @@ class MinimumForest(Generic[N, W]):
                         part.add(following)
                         queue.append(following)
 
-    def _heaviest_between(self, a: N, b: N) -> tuple[N, N, W]:
-        """The heaviest edge of the forest on the way from `a` to `b`."""
-        before: dict[N, N] = {a: a}
-        queue = deque((a,))
-        while b not in before:
+    def path(self, a: N, b: N) -> list[N]:
+        """The nodes on the way from `a` to `b`, which are connected."""
+        before: dict[N, N] = {b: b}
+        queue = deque((b,))
+        while a not in before:
             node = queue.popleft()
             for following in self._tree[node]:
                 if following not in before:
                     before[following] = node
                     queue.append(following)
+        path = [a]
+        while path[-1] != b:
+            path.append(before[path[-1]])
+        return path
+
+    def _heaviest_between(self, a: N, b: N) -> tuple[N, N, W]:
+        """The heaviest edge of the forest on the way from `a` to `b`."""
         worst: tuple[N, N, W] | None = None
-        while b != a:
-            weight = self._tree[b][before[b]]
+        for one, other in pairwise(self.path(a, b)):
+            weight = self._tree[one][other]
             if worst is None or worst[2] < weight:
-                worst = before[b], b, weight
-            b = before[b]
+                worst = one, other, weight
         assert worst is not None
         return worst
 

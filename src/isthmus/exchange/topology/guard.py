@@ -57,11 +57,11 @@ from isthmus.exchange.topology.messages import (
     parse,
 )
 from isthmus.exchange.topology.view import (
+    ActiveTree,
     Ends,
     TopologyView,
     ends_of,
 )
-from isthmus.graph import first_steps, path_to, search
 
 __all__ = ["GuardActions", "Reach", "Ring", "TopologyGuard"]
 
@@ -134,13 +134,13 @@ class TopologyGuard:
         self._clock = 0
         self._own = Announcement(self._here, 1, ())
         self._others: dict[NodeKey, Announcement] = {}
-        self._connected: set[NodeKey] = {self._here}
         self._changed: set[NodeKey] = set()
         """Of whom neighbors may have to be told something else than before."""
         self._contradicted: list[Announcement] = []
-        self._cached_view: TopologyView | None = None
-        self._cached_reach: dict[str, Reach] | None = None
-        self._cached_ways: dict[str, frozenset[str]] | None = None
+        self.weight = 0
+        """Nodes and links in the last message: it takes a time in proportion to them."""
+        self._view = TopologyView(self._here, (self._own,))
+        self._tree = ActiveTree(self._here)
         self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
         self._draining = False
 
@@ -181,19 +181,22 @@ class TopologyGuard:
     # ---- what is known ----
 
     def reach(self) -> Mapping[str, Reach]:
-        """How every other node is reached over active links."""
-        if self._cached_reach is None:
-            self._cached_reach = self._find_reach()
-        return self._cached_reach
+        """How every other node is reached over active links; takes a look at all of them."""
+        reach: dict[str, Reach] = {}
+        for node, path in self._tree.paths().items():
+            if node.node_id != self._here.node_id:
+                found = Reach(path[1].node_id, tuple(key.node_id for key in path))
+                reach.setdefault(node.node_id, found)
+        return reach
 
     def ways(self) -> Mapping[str, frozenset[str]]:
-        """The neighbors on the way to each node that is reached over active links.
+        """The neighbors on the way to each node that is reached over active links, as of now."""
+        return self._tree.ways
 
-        The same object as long as nothing has changed.
-        """
-        if self._cached_ways is None:
-            self._cached_ways = self._find_ways()
-        return self._cached_ways
+    def ways_gone(self) -> Mapping[str, set[str]]:
+        """Nodes, and neighbors that are no longer on the way to them since this was last asked."""
+        gone, self._tree.gone = self._tree.gone, {}
+        return gone
 
     @property
     def size(self) -> int:
@@ -213,21 +216,22 @@ class TopologyGuard:
     def rings(self, limit: int | None = None) -> list[Ring]:
         """Every ring of the fabric, or the first few, wherever in it, with the link to cut."""
         view = self._view
-        return [Ring((a.node_id, b.node_id), view.ring((a, b))) for a, b in view.left_out[:limit]]
+        left_out = view.left_out()[:limit]
+        return [Ring((a.node_id, b.node_id), view.ring((a, b))) for a, b in left_out]
 
     def duplicates(self) -> dict[str, tuple[str, ...]]:
         """Node ids that several nodes of the fabric have, with their incarnations.
 
         While a restart is not noticed by all neighbors yet, both lives of the node are seen.
         """
-        return {node: lives for node, lives in self._view.lives.items() if len(lives) > 1}
+        names = {node.node_id for node in self._view.nodes}
+        lives = {name: self._view.lives(name) for name in sorted(names)}
+        return {name: each for name, each in lives.items() if len(each) > 1}
 
     def other_lives(self) -> tuple[str, ...]:
         """Other incarnations of this node's own id: its life before a restart, or a second node."""
         here = self._here
-        return tuple(
-            life for life in self._view.lives.get(here.node_id, ()) if life != here.incarnation
-        )
+        return tuple(life for life in self._view.lives(here.node_id) if life != here.incarnation)
 
     def status(self) -> dict[str, object]:
         """The whole fabric as seen from here, JSON-able."""
@@ -235,47 +239,37 @@ class TopologyGuard:
         return {
             "node": self._here.node_id,
             "incarnation": self._here.incarnation,
-            "nodes": sorted(view.lives),
+            "nodes": sorted({node.node_id for node in view.nodes}),
             "links": [
                 {"ends": [a.node_id, b.node_id], "birth": edge.birth, "state": self._seen(a, b)}
-                for (a, b), edge in sorted(view.edges.items())
+                for (a, b), edge in view.connected_edges().items()
             ],
             "paths": self._paths(),
             "rings": [
                 {"cut": list(ring.link), "ring": list(ring.nodes)} for ring in self.rings(MAX_RINGS)
             ],
-            "rings_total": len(view.left_out),
+            "rings_total": len(view.left_out()),
             "duplicates": {node: list(lives) for node, lives in self.duplicates().items()},
         }
 
     def _paths(self) -> dict[str, list[str]]:
         """In a fabric of many nodes only the first step and the last, for brevity."""
-        if len(self._connected) <= MAX_WHOLE_PATHS:
+        if len(self._view.nodes) <= MAX_WHOLE_PATHS:
             return {node: list(reach.path) for node, reach in sorted(self.reach().items())}
         here = self._here.node_id
-        steps = first_steps(search(self._active_forest(), self._here))
         return {
-            node.node_id: [here, step.node_id]
-            if node == step
-            else [here, step.node_id, "…", node[0]]
-            for node, step in sorted(steps.items())
+            node.node_id: [here, step] if node.node_id == step else [here, step, "…", node[0]]
+            for node, step in sorted(self._tree.first_steps().items())
             if node.node_id != here
         }
 
     def _seen(self, a: NodeKey, b: NodeKey) -> str:
-        if (a, b) not in self._view.forest:
+        if not self._view.in_forest((a, b)):
             return LinkState.BLOCKED.shown
         active = self._view.edges[a, b].active
         return (LinkState.ACTIVE if active else LinkState.LEARNING).shown
 
     # ---- announcements ----
-
-    @property
-    def _view(self) -> TopologyView:
-        if self._cached_view is None:
-            known = {**self._others, self._here: self._own}
-            self._cached_view = TopologyView(self._here, known)
-        return self._cached_view
 
     def _forget_link(self, neighbor: str) -> None:
         link = self._links.pop(neighbor, None)
@@ -291,9 +285,10 @@ class TopologyGuard:
                 continue
             if best is None:
                 del self._others[key]
+                self._view.drop(key)
             else:
                 self._others[key] = best
-            self._cached_view = None
+                self._view.put(best)
 
     def _best(self, key: NodeKey) -> Announcement | None:
         """A neighbor itself, over its own link, or else who says the latest."""
@@ -320,6 +315,7 @@ class TopologyGuard:
         if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
         entries = sum(len(announcement.links) for announcement in update.nodes)
+        self.weight = len(update.nodes) + len(update.gone) + entries
         if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
         for announcement in update.nodes:
@@ -383,30 +379,55 @@ class TopologyGuard:
         if links != self._own.links:
             sequence = min(self._own.sequence + 1, MAX_COUNTER)
             self._own = Announcement(self._here, sequence, links)
-            self._cached_view = None
+            self._view.put(self._own)
 
     # ---- decisions ----
 
     def _settle(self) -> None:
         """Draw every conclusion from what is known now, and then act."""
         self._renew_own()
-        forest = self._view.forest
+        view = self._view
         for link in self._links.values():
-            link.close_if_due(self._ends(link) in forest)
+            link.close_if_due(view.in_forest(self._ends(link)))
         self._renew_own()  # what has just been closed must not keep another link closed
         for link in self._links.values():
-            if link.may_open and self._ends(link) in forest and not self._open_path(link):
+            if link.may_open and view.in_forest(self._ends(link)) and not self._open_path(link):
                 link.open()
         self._renew_own()
-        changed, self._changed = self._changed | (self._connected ^ self._view.nodes), set()
-        self._connected = self._view.nodes
+        changed, self._changed = self._changed | view.moved, set()
+        view.moved = set()
         for link in self._links.values():
             if link.far_end is not None:
                 self._tell(link, changed)
         self._contradicted.clear()
         self._conclude()
-        self._cached_reach = self._cached_ways = None
+        self._carry()
         self._drain()
+
+    def _carry(self) -> None:
+        """Bring what is reached over active links up to date; what ends comes first."""
+        changed, self._view.changed = self._view.changed, set()
+        for link in self._links.values():
+            if (ends := self._ends(link)) is not None:
+                changed.add(ends)
+        begun = []
+        for ends in changed:
+            carries = self._view.in_forest(ends) and self._is_active(ends)
+            if carries and ends not in self._tree:
+                begun.append(ends)
+            elif not carries and ends in self._tree:
+                self._tree.disconnect(*ends)
+        for ends in begun:
+            self._tree.connect(*ends)
+
+    def _is_active(self, ends: Ends) -> bool:
+        """For links of ours, as they are here."""
+        if self._here in ends:
+            far_end = ends[1] if ends[0] == self._here else ends[0]
+            link = self._links.get(far_end.node_id)
+            if link is not None and link.far_end == far_end:
+                return link.active
+        return self._view.edges[ends].active
 
     def _ends(self, link: GuardedLink) -> Ends | None:
         return None if link.far_end is None else ends_of(self._here, link.far_end)
@@ -418,13 +439,12 @@ class TopologyGuard:
         would close a ring together, often one sees the other in time.
         """
         assert link.far_end is not None
-        opened = {self._ends(other): other.opening for other in self._links.values()}
-        edges = [
-            ends
-            for ends, edge in self._view.edges.items()
-            if ends != self._ends(link) and (any(edge.openings) or opened.get(ends, 0))
+        own = [
+            other.far_end
+            for other in self._links.values()
+            if other.opening and other.far_end is not None and other is not link
         ]
-        return link.far_end in search(edges, self._here)
+        return self._view.leads_to(link.far_end, own)
 
     def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
         """Bring what we vouch for up to date, at the other end of `link`.
@@ -432,11 +452,12 @@ class TopologyGuard:
         Our own announcement goes last: who sees the link in it knows what we know.
         """
         news, gone = [], []
-        for key in sorted(self._connected if link.fresh else changed):
+        connected = self._view.nodes
+        for key in sorted(connected if link.fresh else changed):
             if key == self._here:
                 continue
             told, heard = link.told.get(key, 0), link.heard.get(key)
-            if key not in self._connected:
+            if key not in connected:
                 if told:
                     gone.append(key)
                     del link.told[key]
@@ -470,38 +491,9 @@ class TopologyGuard:
 
     def _ring_of(self, link: GuardedLink, view: TopologyView) -> tuple[str, ...]:
         ends = self._ends(link)
-        if ends is None or ends not in view.edges or ends in view.forest:
+        if ends is None or ends not in view.edges or view.in_forest(ends):
             return ()
         return view.ring(ends)
-
-    def _active_forest(self) -> list[Ends]:
-        """The active links of the forest; for links of ours, as they are here."""
-        view = self._view
-        ours = {self._ends(link): link.active for link in self._links.values()}
-        return [ends for ends in view.forest if ours.get(ends, view.edges[ends].active)]
-
-    def _find_reach(self) -> dict[str, Reach]:
-        reach: dict[str, Reach] = {}
-        before = search(self._active_forest(), self._here)
-        for node in before:
-            if node.node_id != self._here.node_id:
-                path = path_to(before, node)
-                found = Reach(path[1].node_id, tuple(key.node_id for key in path))
-                reach.setdefault(node.node_id, found)
-        return reach
-
-    def _find_ways(self) -> dict[str, frozenset[str]]:
-        ways: dict[str, frozenset[str]] = {}
-        for node, first in first_steps(search(self._active_forest(), self._here)).items():
-            if node.node_id != self._here.node_id:
-                before = ways.get(node.node_id, frozenset())
-                ways[node.node_id] = before | {first.node_id}
-        return ways
-
-    @property
-    def weight(self) -> int:
-        """Nodes and links that are known; a message takes a time in proportion to it."""
-        return sum(len(link.heard) + link.entries for link in self._links.values())
 
     # ---- acting ----
 

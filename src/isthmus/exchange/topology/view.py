@@ -1,28 +1,32 @@
 """The fabric as one node knows it: a graph, its forest, and the rings that the forest leaves out.
 
 A link is in the graph when both of its ends announce it with the same birth.  The *forest* is the
-graph's minimum spanning forest with links ordered by birth and then by their sorted ends (Kruskal,
-1956).  No two links compare equal, so the forest is unique: nodes that know the same graph agree on
-it without talking.  It has three properties the guard stands on:
+graph's minimum spanning forest with links ordered by birth and then by their sorted ends.  No two
+links compare equal, so the forest is unique: nodes that know the same graph agree on it without
+talking.  It has three properties the guard stands on:
 
 - every link outside it is the greatest, that is the youngest, on the one ring it closes with it;
 - a link that is added and closes a ring never replaces an older one;
 - a link of the forest stays in it, whatever other links go.
+
+Everything here is kept up to date announcement by announcement: what one costs goes with what it
+changes, not with the size of the fabric.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from isthmus.exchange.topology.forest import MinimumForest
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
 from isthmus.graph import path_to, search
 
-__all__ = ["Edge", "Ends", "TopologyView", "ends_of"]
+__all__ = ["ActiveTree", "Edge", "Ends", "TopologyView", "ends_of"]
 
 Ends = tuple[NodeKey, NodeKey]
+_NO_ENTRIES: Mapping[NodeKey, LinkEntry] = {}
 
 
 def ends_of(a: NodeKey, b: NodeKey) -> Ends:
@@ -43,76 +47,243 @@ class Edge(NamedTuple):
 
 
 class TopologyView:
-    """Built from announcements; what is asked is computed once, when it is asked first."""
+    """Of the node `here`; `put` and `drop` change it."""
 
-    def __init__(self, here: NodeKey, announcements: Mapping[NodeKey, Announcement]) -> None:
+    def __init__(self, here: NodeKey, announcements: Iterable[Announcement] = ()) -> None:
         self.here = here
         self.edges: dict[Ends, Edge] = {}
-        self.nodes: set[NodeKey] = {here}
-        """The nodes connected with this one over links that are up, active or not."""
-        entries: dict[NodeKey, dict[NodeKey, LinkEntry]] = {}
-        queue = deque([here])
-        while queue:
-            node = queue.popleft()
-            mine = entries.get(node)
-            if mine is None:
-                mine = entries[node] = {entry[0]: entry for entry in announcements[node].links}
-            for far_end, entry in mine.items():
-                theirs = entries.get(far_end)
-                if theirs is None:
-                    if far_end not in announcements:
-                        continue
-                    links = announcements[far_end].links
-                    theirs = entries[far_end] = {entry[0]: entry for entry in links}
-                other = theirs.get(node)
-                if other is None or other.birth != entry.birth:
-                    continue
-                ends = (node, far_end) if node < far_end else (far_end, node)
-                if ends not in self.edges:
-                    self.edges[ends] = Edge(ends, entry.birth, (entry.opening, other.opening))
-                if far_end not in self.nodes:
-                    self.nodes.add(far_end)
-                    queue.append(far_end)
+        """All that are known, also those that are not connected with this node."""
+        self.open: dict[NodeKey, set[NodeKey]] = {}
+        """Edges that at least one end has open: node → neighbors."""
+        self.moved: set[NodeKey] = set()
+        """Nodes that were connected with this one, or no longer are, since somebody looked."""
+        self.changed: set[Ends] = set()
+        """Edges that are new, gone, or other than before, also by what became of the forest."""
+        self._forest: MinimumForest[NodeKey, tuple[int, Ends]] = MinimumForest()
+        self._entries: dict[NodeKey, dict[NodeKey, LinkEntry]] = {}
+        self._lives: dict[str, set[NodeKey]] = {}
+        for announcement in announcements:
+            self.put(announcement)
 
-    @cached_property
-    def forest(self) -> frozenset[Ends]:
-        leader = {node: node for node in self.nodes}
+    # ---- what is announced ---------------------------------------------------------------
 
-        def find(node: NodeKey) -> NodeKey:
-            while leader[node] != node:
-                leader[node] = node = leader[leader[node]]
-            return node
+    def put(self, announcement: Announcement) -> None:
+        """What a node says now, in place of what it said before."""
+        node = announcement.node
+        before = self._entries.get(node)
+        if before is None:
+            before = {}
+            self._lives.setdefault(node.node_id, set()).add(node)
+        now = self._entries[node] = {entry[0]: entry for entry in announcement.links}
+        for far_end, entry in before.items():
+            if now.get(far_end) != entry:
+                self._look_at(node, far_end)
+        for far_end in now:
+            if far_end not in before:
+                self._look_at(node, far_end)
 
-        chosen = []
-        for _, ends in sorted((edge.birth, ends) for ends, edge in self.edges.items()):
-            a, b = find(ends[0]), find(ends[1])
-            if a != b:
-                leader[a] = b
-                chosen.append(ends)
-        return frozenset(chosen)
+    def drop(self, node: NodeKey) -> None:
+        """Nobody says anything of it any more."""
+        before = self._entries.pop(node, None)
+        if before is None:
+            return
+        self._lives[node.node_id].discard(node)
+        if not self._lives[node.node_id]:
+            del self._lives[node.node_id]
+        for far_end in before:
+            self._look_at(node, far_end)
+
+    def _look_at(self, node: NodeKey, far_end: NodeKey) -> None:
+        """One of the two says something else of the link between them."""
+        ends = ends_of(node, far_end)
+        mine = self._entries.get(node, _NO_ENTRIES).get(far_end)
+        theirs = self._entries.get(far_end, _NO_ENTRIES).get(node)
+        before, now = self.edges.get(ends), None
+        if mine is not None and theirs is not None and mine.birth == theirs.birth:
+            now = Edge(ends, mine.birth, (mine.opening, theirs.opening))
+        if before == now:
+            return
+        self.changed.add(ends)
+        if before is not None and (now is None or now.birth != before.birth):
+            self._remove(before)
+        if now is None:
+            del self.edges[ends]
+        else:
+            self.edges[ends] = now
+            if before is None or before.birth != now.birth:
+                self._add(now)
+        self._set_open(ends, now is not None and any(now.openings))
+
+    def _add(self, edge: Edge) -> None:
+        a, b = edge.ends
+        forest, here = self._forest, self.here
+        if not forest.connected(a, b):
+            if forest.connected(here, a):
+                self.moved |= forest.members(b)
+            elif forest.connected(here, b):
+                self.moved |= forest.members(a)
+        if (left := forest.add(a, b, (edge.birth, edge.ends))) is not None:
+            self.changed.add(ends_of(*left))
+
+    def _remove(self, edge: Edge) -> None:
+        a, b = edge.ends
+        forest, here = self._forest, self.here
+        if (chosen := forest.remove(a, b)) is not None:
+            self.changed.add(ends_of(*chosen))
+        elif not forest.connected(a, b):
+            if forest.connected(here, a):
+                self.moved |= forest.members(b)
+            elif forest.connected(here, b):
+                self.moved |= forest.members(a)
+
+    def _set_open(self, ends: Ends, is_open: bool) -> None:
+        for one, other in (ends, ends[::-1]):
+            if is_open:
+                self.open.setdefault(one, set()).add(other)
+            elif (around := self.open.get(one)) is not None:
+                around.discard(other)
+                if not around:
+                    del self.open[one]
+
+    # ---- what follows from it ------------------------------------------------------------
+
+    @property
+    def nodes(self) -> set[NodeKey]:
+        """The nodes connected with this one over links that are up; not to be changed."""
+        return self._forest.members(self.here)
+
+    def in_forest(self, ends: Ends | None) -> bool:
+        return ends is not None and ends in self._forest
+
+    def connected_edges(self) -> dict[Ends, Edge]:
+        """Those of the fabric that this node is in, in order."""
+        nodes = self.nodes
+        return {ends: self.edges[ends] for ends in sorted(self.edges) if ends[0] in nodes}
+
+    def left_out(self) -> tuple[Ends, ...]:
+        """The links that close rings, in order."""
+        return tuple(ends for ends in self.connected_edges() if ends not in self._forest)
 
     def ring(self, ends: Ends) -> tuple[str, ...]:
         """The ring that a link outside the forest closes, as ids from one end to the other."""
-        up, down = (list(reversed(path_to(self._before, end))) for end in ends)
-        while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
-            up.pop()
-            down.pop()
-        return tuple(node.node_id for node in (*up, *reversed(down[:-1])))
+        return tuple(node.node_id for node in self._forest.path(*ends))
 
-    @cached_property
-    def _before(self) -> dict[NodeKey, NodeKey]:
-        """The forest, of which all is connected with this node, hung up at it."""
-        return search(self.forest, self.here)
+    def lives(self, node_id: str) -> tuple[str, ...]:
+        """The incarnations of a node id that are connected; more than one is a fault."""
+        nodes = self.nodes
+        known = self._lives.get(node_id, ())
+        return tuple(sorted(node.incarnation for node in known if node in nodes))
 
-    @cached_property
-    def left_out(self) -> tuple[Ends, ...]:
-        """The links that close rings, in order."""
-        return tuple(sorted(set(self.edges) - self.forest))
+    def leads_to(self, target: NodeKey, own: Iterable[NodeKey]) -> bool:
+        """Whether open edges lead from here to `target`; of this node's own, those to `own`.
 
-    @cached_property
-    def lives(self) -> dict[str, tuple[str, ...]]:
-        """The incarnations of every node id that is connected; more than one is a fault."""
-        lives: dict[str, tuple[str, ...]] = {}
-        for node_id, incarnation in sorted(self.nodes):
-            lives[node_id] = (*lives.get(node_id, ()), incarnation)
-        return lives
+        Looked for from both ends: who comes with few others is found to be alone with few looks.
+        """
+        here = self.here
+        first = [far_end for far_end in own if ends_of(here, far_end) in self.edges]
+        first += [far_end for far_end in self.open.get(here, ()) if far_end != target]
+        ours, theirs = {here, *first}, {target}
+        if target in ours:
+            return True
+        queues = (deque(ours - {here}), deque(theirs))
+        while True:
+            for side, other, queue in zip((ours, theirs), (theirs, ours), queues, strict=True):
+                if not queue:
+                    return False
+                node = queue.popleft()
+                for following in self.open.get(node, ()):
+                    if following in side or following == here:
+                        continue
+                    if following in other:
+                        return True
+                    side.add(following)
+                    queue.append(following)
+
+
+class ActiveTree:
+    """How other nodes are reached over active links of the forest: parent by parent."""
+
+    def __init__(self, here: NodeKey) -> None:
+        self.here = here
+        self._around: dict[NodeKey, set[NodeKey]] = {}
+        self._before: dict[NodeKey, NodeKey] = {here: here}
+        self._first: dict[NodeKey, str] = {}
+        """Over which neighbor each is reached."""
+        self._lives: dict[tuple[str, str], int] = {}
+        """How many lives of an id are reached over a neighbor."""
+        self.ways: dict[str, frozenset[str]] = {}
+        """The same by ids; a second life of an id may be reached over another one."""
+        self.gone: dict[str, set[str]] = {}
+        """Of an id, over whom it is no longer reached, since somebody looked."""
+
+    def __contains__(self, ends: Ends) -> bool:
+        return ends[1] in self._around.get(ends[0], ())
+
+    def connect(self, a: NodeKey, b: NodeKey) -> None:
+        self._around.setdefault(a, set()).add(b)
+        self._around.setdefault(b, set()).add(a)
+        if (a in self._before) != (b in self._before):
+            self._spread(*((a, b) if a in self._before else (b, a)))
+
+    def disconnect(self, a: NodeKey, b: NodeKey) -> None:
+        for one, other in ((a, b), (b, a)):
+            self._around[one].discard(other)
+            if not self._around[one]:
+                del self._around[one]
+        if self._before.get(b) == a:
+            self._lose(b)
+        elif self._before.get(a) == b:
+            self._lose(a)
+
+    def _spread(self, known: NodeKey, new: NodeKey) -> None:
+        first = new.node_id if known == self.here else self._first[known]
+        self._before[new] = known
+        queue = deque((new,))
+        while queue:
+            node = queue.popleft()
+            self._first[node] = first
+            self._reached(node.node_id, first)
+            for following in self._around[node]:
+                if following not in self._before:
+                    self._before[following] = node
+                    queue.append(following)
+
+    def _reached(self, node_id: str, first: str) -> None:
+        if node_id == self.here.node_id:
+            return
+        way = node_id, first
+        self._lives[way] = self._lives.get(way, 0) + 1
+        if self._lives[way] == 1:
+            self.ways[node_id] = self.ways.get(node_id, frozenset()) | {first}
+
+    def _lose(self, root: NodeKey) -> None:
+        queue = deque((root,))
+        while queue:
+            node = queue.popleft()
+            del self._before[node]
+            self._lost(node.node_id, self._first.pop(node))
+            for following in self._around.get(node, ()):
+                if self._before.get(following) == node:
+                    queue.append(following)
+
+    def _lost(self, node_id: str, first: str) -> None:
+        if node_id == self.here.node_id:
+            return
+        way = node_id, first
+        self._lives[way] -= 1
+        if self._lives[way]:
+            return
+        del self._lives[way]
+        left = self.ways.pop(node_id) - {first}
+        if left:
+            self.ways[node_id] = left
+        self.gone.setdefault(node_id, set()).add(first)
+
+    def paths(self) -> dict[NodeKey, tuple[NodeKey, ...]]:
+        """To every node that is reached, this one left out."""
+        edges = ((a, b) for a, around in self._around.items() for b in around if a < b)
+        before = search(edges, self.here)
+        return {node: path_to(before, node) for node in before if node != self.here}
+
+    def first_steps(self) -> Mapping[NodeKey, str]:
+        return self._first

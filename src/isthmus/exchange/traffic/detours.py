@@ -183,8 +183,7 @@ class Detours:
 
     def _way_round(self, neighbor: str) -> tuple[str | None, float]:
         """Over whom `neighbor` is reached, and since when it is."""
-        reach = self._guard.reach().get(neighbor)
-        way = None if reach is None else reach.next_neighbor
+        way = min(self._guard.ways().get(neighbor, ()), default=None)
         known = self._ways_round.get(neighbor)
         if known is None or known[0] != way:
             known = self._ways_round[neighbor] = way, self._host.now()

@@ -26,7 +26,7 @@ nodes and numbers makes only his own short.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -52,7 +52,11 @@ class Ways(Protocol):
     """What the topology guard knows."""
 
     def ways(self) -> Mapping[str, frozenset[str]]:
-        """The neighbors on the way to each node; the same object while nothing has changed."""
+        """The neighbors on the way to each node, as of now."""
+        ...
+
+    def ways_gone(self) -> Mapping[str, Collection[str]]:
+        """Nodes, and neighbors that are no longer on the way to them since this was last asked."""
         ...
 
 
@@ -129,7 +133,6 @@ class SeenMessages(Seen):
         self._guard = ways
         self._now = now
         self._recent_s = recent_s
-        self._ways: Mapping[str, frozenset[str]] = {}
         self._recent: dict[str, dict[str, float]] = {}
         """Of an origin, the neighbors that were on the way to it, and until when they count."""
         self._brought: dict[str, _Numbers] = {}
@@ -153,7 +156,7 @@ class SeenMessages(Seen):
         block, offset = divmod(count, BLOCK_NUMBERS)
         key, bit = (origin, incarnation, label, block), 1 << offset
         self.look()
-        ways = self._ways.get(origin)
+        ways = self._guard.ways().get(origin)
         trusted = self._trusted(origin, ways or frozenset())
         if neighbor not in trusted and ways is not None:
             return Novelty.DOUBTFUL
@@ -184,16 +187,14 @@ class SeenMessages(Seen):
 
     def look(self) -> None:
         """Whether the topology has changed, and what that means; the more often, the better."""
-        before, after = self._ways, self._guard.ways()
-        if after is before:
+        gone = self._guard.ways_gone()
+        if not gone:
             return
-        self._ways = after
         until_s = self._now() + self._recent_s
-        for origin, neighbors in before.items():
-            if gone := neighbors - after.get(origin, frozenset()):
-                recent = self._recent.pop(origin, {})
-                recent.update(dict.fromkeys(gone, until_s))
-                self._recent[origin] = recent
+        for origin, neighbors in gone.items():
+            recent = self._recent.pop(origin, {})
+            recent.update(dict.fromkeys(neighbors, until_s))
+            self._recent[origin] = recent
         while len(self._recent) > MAX_RECENT:
             del self._recent[next(iter(self._recent))]
 

@@ -493,7 +493,7 @@ def view_of(bc: LinkEntry, cb: LinkEntry) -> TopologyView:
         Announcement(B, 1, (LinkEntry(A, 5, 1), bc)),
         Announcement(C, 1, (cb,)),
     ]
-    return TopologyView(A, {announcement.node: announcement for announcement in nodes})
+    return TopologyView(A, nodes)
 
 
 def test_a_link_needs_two_ends_that_mean_the_same() -> None:

@@ -16,14 +16,24 @@ class Fabric:
 
     def __init__(self, **ways: str) -> None:
         self.now_s = 0.0
+        self._ways: dict[str, frozenset[str]] = {}
+        self._gone: dict[str, set[str]] = {}
         self.become(**ways)
         self.seen = SeenMessages("here", "1", self, now=lambda: self.now_s, recent_s=120.0)
 
     def become(self, **ways: str) -> None:
+        before = self._ways
         self._ways = {origin: frozenset(names.split()) for origin, names in ways.items()}
+        for origin, names in before.items():
+            if gone := names - self._ways.get(origin, frozenset()):
+                self._gone.setdefault(origin, set()).update(gone)
 
     def ways(self) -> Mapping[str, frozenset[str]]:
         return self._ways
+
+    def ways_gone(self) -> Mapping[str, set[str]]:
+        gone, self._gone = self._gone, {}
+        return gone
 
     def take(
         self,

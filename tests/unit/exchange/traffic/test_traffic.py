@@ -208,8 +208,7 @@ def test_what_is_doubted_is_taken_when_the_topology_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.arrives(numbered("c"), "b", qos=1)
-    monkeypatch.setattr(stage.traffic.seen, "_ways", {"c": frozenset(("b",))})
-    monkeypatch.setattr(stage.traffic.seen, "look", lambda: None)
+    monkeypatch.setattr(stage.traffic.guard, "ways", lambda: {"c": frozenset(("b",))})
     stage.traffic.topology_changed()
     stage.fabric.settle()
     assert stage.injected(stage.a) == 1
