@@ -138,7 +138,8 @@ class TopologyGuard:
         """Of whom neighbors may have to be told something else than before."""
         self._contradicted: list[Announcement] = []
         self.weight = 0
-        """Nodes and links in the last message: it takes a time in proportion to them."""
+        """Nodes and links in the last message, and nodes that came or went with it: it takes a time
+        in proportion to them."""
         self._view = TopologyView(self._here, (self._own,))
         self._tree = ActiveTree(self._here)
         self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
@@ -395,6 +396,7 @@ class TopologyGuard:
                 link.open()
         self._renew_own()
         changed, self._changed = self._changed | view.moved, set()
+        self.weight += len(view.moved)
         view.moved = set()
         for link in self._links.values():
             if link.far_end is not None:
