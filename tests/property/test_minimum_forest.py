@@ -55,6 +55,7 @@ def test_any_order_of_changes(nodes: int, seed: int, growing: bool) -> None:
         del edges[a, b]
         check(forest, edges, nodes)
     assert not forest._label
+    assert not forest._above
     assert not forest._members
     assert not forest._heaviest
     assert not forest._tree

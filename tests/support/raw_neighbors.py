@@ -30,6 +30,7 @@ class RawNeighbor:
         self.hello = hello
         self.node_id = ""
         self._patience_s = patience_s
+        self._pauses = False
         self._guard = WatchedGuard(hello.node_id, hello.incarnation, self)
         self.raw.send(write_connect(hello, 3, nonce))
 
@@ -67,6 +68,9 @@ class RawNeighbor:
             # Each read has a deadline, but pings come for ever.
             assert time.monotonic() < deadline_s, "only pings"
             packet = self.raw.receive()
+            if self._pauses:
+                self._pauses = False
+                self._guard.pause_over()
             if isinstance(packet, PingReq):
                 self.raw.send(PingResp())
             elif isinstance(packet, Publish) and packet.topic == TOPOLOGY:
@@ -94,6 +98,9 @@ class RawNeighbor:
 
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         pass
+
+    def pause(self, pause_s: float) -> None:
+        self._pauses = True
 
     def topology_changed(self) -> None:
         pass

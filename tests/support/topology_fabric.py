@@ -5,6 +5,8 @@ the receiving end will get them, and between them the messages of that session. 
 down loses what is on the way in both directions, and its two ends notice at different times.  What
 is delivered next, anywhere, is chosen by the test.
 
+A guard's pause is over when the test chooses, too: anything may happen in it.
+
 Beside the guards' payloads the links carry probes in place of an algorithm's messages.
 """
 
@@ -66,6 +68,7 @@ class Member:
     """The neighbors that the algorithm may use, going by `activate` and `block`."""
     blocks: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     activations: int = 0
+    pauses: bool = False
 
     def __post_init__(self) -> None:
         self.start()
@@ -74,6 +77,7 @@ class Member:
         self.lives += 1
         self.sessions.clear()
         self.usable.clear()
+        self.pauses = False
         self.guard = WatchedGuard(self.name, f"life-{self.lives}", self)
 
     def send(self, neighbor: str, payload: bytes) -> None:
@@ -88,6 +92,15 @@ class Member:
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         self.usable.discard(neighbor)
         self.blocks.append((neighbor, ring))
+
+    def pause(self, pause_s: float) -> None:
+        assert pause_s > 0
+        assert not self.pauses, "a pause in a pause"
+        self.pauses = True
+
+    def pause_over(self) -> None:
+        self.pauses = False
+        self.guard.pause_over()
 
     def topology_changed(self) -> None:
         """Nothing rests on it here."""
@@ -185,11 +198,18 @@ class Fabric:
         self.members[direction[1]].receive(direction[0], item)
 
     def step(self, rng: random.Random) -> bool:
-        """Deliver one item of any queue; False if there is none."""
+        """Deliver one item of any queue, or end a pause; False if there is neither."""
         waiting = self.waiting()
-        if waiting:
-            self.deliver(rng.choice(waiting))
-        return bool(waiting)
+        pausing = [member for member in self.members.values() if member.pauses]
+        if not waiting and not pausing:
+            return False
+        number = rng.randrange(len(waiting) + len(pausing))
+        if number < len(waiting):
+            self.deliver(waiting[number])
+        else:
+            self.trace.append(f"{pausing[number - len(waiting)].name} has paused")
+            pausing[number - len(waiting)].pause_over()
+        return True
 
     def settle(self, rng: random.Random, limit: int) -> int:
         """Deliver until nothing is left; the number of deliveries, which must stay in `limit`."""

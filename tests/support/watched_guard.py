@@ -42,6 +42,7 @@ class _Watching:
         self._guard = guard
         self._actions = actions
         self.send = actions.send
+        self.pause = actions.pause
         self.topology_changed = actions.topology_changed
 
     def activate(self, neighbor: str) -> None:

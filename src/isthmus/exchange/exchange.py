@@ -543,7 +543,8 @@ class Exchange:
         now_s = self.host.now()
         if now_s != self._topology_turn_s:
             self._topology_turn_s, self._topology_spent_s = now_s, 0.0
-        self._topology_spent_s += TOPOLOGY_MESSAGE_S + TOPOLOGY_ITEM_S * self.guard.weight
+        weight, self.guard.weight = self.guard.weight, 0
+        self._topology_spent_s += TOPOLOGY_MESSAGE_S + TOPOLOGY_ITEM_S * weight
         return 3 * self._topology_spent_s if self._topology_spent_s > TOPOLOGY_TURN_S else None
 
     # ---- what the topology guard does ----------------------------------------------------
@@ -567,6 +568,13 @@ class Exchange:
         )
         self.recovery.left(neighbor)
         self.links.happens(self.links.links[neighbor], LinkEvent.RING)
+
+    def pause(self, pause_s: float) -> None:
+        def over() -> None:
+            if self._running and isinstance(self.guard, TopologyGuard):
+                self.guard.pause_over()
+
+        self.host.call_later(pause_s, over)
 
     def topology_changed(self) -> None:
         self.traffic.topology_changed()

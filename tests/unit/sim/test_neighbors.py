@@ -182,7 +182,9 @@ def test_a_restart_is_no_second_node() -> None:
 
 
 def test_many_announcements_at_once_are_taken_in_turns() -> None:
-    """x vouches for a line of 300 nodes, and goes on changing it; b hears others meanwhile."""
+    """x vouches for a line of 300 nodes, which come and go with one link of x; b hears others
+    meanwhile.
+    """
     fabric, a, b, _ = line()
     x = fabric.node("x")
     fabric.link(x, b)
@@ -200,7 +202,10 @@ def test_many_announcements_at_once_are_taken_in_turns() -> None:
     last = replace(own, sequence=own.sequence + 1, links=(*own.links, LinkEntry(keys[1], 99, 1)))
     flood = [*encode_updates([*fakes, last], [])]
     for number in range(60):
-        flood += encode_updates([replace(last, sequence=last.sequence + 1 + number)], [])
+        links = (own, last)[number % 2].links
+        flood += encode_updates(
+            [replace(last, sequence=last.sequence + 1 + number, links=links)], []
+        )
     taken: Counter[float] = Counter()
     message_arrived = guard.message_arrived
 
@@ -221,7 +226,7 @@ def test_many_announcements_at_once_are_taken_in_turns() -> None:
     fabric.run(20.0)
     assert sum(taken.values()) == len(flood)
     assert len(guard._view.nodes) >= 300
-    assert taken.most_common(1)[0][1] <= 5
+    assert taken.most_common(1)[0][1] <= 8
     assert fabric.active_links()["b"] == {"a", "c", "x"}
 
 

@@ -5,7 +5,8 @@ the edges came.  What one change costs:
 
     an edge between two trees                the nodes of the smaller one
     an edge within a tree, the heaviest yet  nothing
-    an edge within a tree, another           the nodes of the tree: the heaviest on the ring goes
+    an edge within a tree, another           the way to where the tree hangs, short in most trees:
+                                             the heaviest on the ring goes
     an edge goes that is not in the forest   nothing
     an edge of the forest goes               the nodes of the smaller part, and their edges
 
@@ -38,6 +39,8 @@ class MinimumForest(Generic[N, W]):
         """The forest's edges: node → neighbor → weight."""
         self._rest: dict[N, dict[N, W]] = {}
         """The others."""
+        self._above: dict[N, N] = {}
+        """Every tree hangs at one of its nodes, and this is the next one towards it."""
         self._label: dict[N, int] = {}
         self._members: dict[int, set[N]] = {}
         """Trees by label; nodes without an edge are in none."""
@@ -74,14 +77,20 @@ class MinimumForest(Generic[N, W]):
         if not weight < self._heaviest[label]:
             _put(self._rest, a, b, weight)
             return None
-        worst = self._heaviest_between(a, b)
-        if not weight < worst[2]:
+        one, other, worst = self._heaviest_between(a, b)
+        if not weight < worst:
             _put(self._rest, a, b, weight)
             return None
-        _take(self._tree, worst[0], worst[1])
-        _put(self._rest, *worst)
+        _take(self._tree, one, other)
+        _put(self._rest, one, other, worst)
         _put(self._tree, a, b, weight)
-        return worst[:2]
+        if self._above.get(one) == other:  # on the side of `one` is `a`
+            del self._above[one]
+            self._hang(a, b)
+        else:
+            del self._above[other]
+            self._hang(b, a)
+        return one, other
 
     def remove(self, a: N, b: N) -> tuple[N, N] | None:
         """The edge must be there; which other one comes into the forest for it."""
@@ -95,19 +104,38 @@ class MinimumForest(Generic[N, W]):
             for other, weight in self._rest.get(node, {}).items():
                 if other not in part and (lightest is None or weight < lightest[2]):
                     lightest = node, other, weight
+        below = a if self._above.get(a) == b else b
+        del self._above[below]
         if lightest is not None:
-            _take(self._rest, lightest[0], lightest[1])
-            _put(self._tree, *lightest)
-            self._note(self._label[a], lightest[2])
-            return lightest[:2]
+            node, other, weight = lightest
+            _take(self._rest, node, other)
+            _put(self._tree, node, other, weight)
+            if below in part:
+                self._hang(node, other)
+            else:
+                self._hang(other, node)
+            self._note(self._label[a], weight)
+            return node, other
         self._part(part)
         return None
+
+    def _hang(self, node: N, following: N) -> None:
+        """All that hangs together with `node` hangs at `following` now, by `node`."""
+        while True:
+            above = self._above.get(node)
+            self._above[node] = following
+            if above is None:
+                return
+            node, following = above, node
 
     def _join(self, a: N, b: N, weight: W) -> None:
         _put(self._tree, a, b, weight)
         one, other = self._label_of(a), self._label_of(b)
         if len(self._members[one]) < len(self._members[other]):
             one, other = other, one
+            self._hang(a, b)
+        else:
+            self._hang(b, a)
         moved = self._members.pop(other)
         for node in moved:
             self._label[node] = one
@@ -162,17 +190,16 @@ class MinimumForest(Generic[N, W]):
 
     def path(self, a: N, b: N) -> list[N]:
         """The nodes on the way from `a` to `b`, which are connected."""
-        before: dict[N, N] = {b: b}
-        queue = deque((b,))
-        while a not in before:
-            node = queue.popleft()
-            for following in self._tree[node]:
-                if following not in before:
-                    before[following] = node
-                    queue.append(following)
-        path = [a]
-        while path[-1] != b:
-            path.append(before[path[-1]])
+        up, above = {a: None}, self._above
+        node = a
+        while (node := above.get(node, node)) not in up:
+            up[node] = None
+        down = [b]
+        while down[-1] not in up:
+            down.append(above[down[-1]])
+        path = list(up)
+        del path[path.index(down[-1]) :]
+        path += reversed(down)
         return path
 
     def _heaviest_between(self, a: N, b: N) -> tuple[N, N, W]:

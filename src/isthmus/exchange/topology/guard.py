@@ -1,7 +1,7 @@
 """The topology guard: of the links that people made, it lets the algorithm use a forest.
 
 PF and SF assume that the nodes form a tree (ILDM §3); the paper leaves it to the operator.  The
-guard makes it so, without I/O, timers or a clock: calls in, `GuardActions` out.
+guard makes it so, without I/O or a clock: calls in, `GuardActions` out.
 
 Every node *announces* its links, and announcements travel over every link that is up, so all nodes
 of a fabric come to know the same graph and, by `TopologyView.forest`, the same forest.  A link
@@ -25,8 +25,15 @@ Invariants:
 - an opening is believed only when it came over the link itself, where it is in order with the
   algorithm's messages.  What is sent after `activate` finds the other end ACTIVE, unless that one
   has closed the link since;
+- what a neighbor hears is always a whole: with every announcement of this node's own it hears all
+  that was known here at that time;
 - links that go down, however many at once, never let a ring come about; links that come up at the
   same time may, until the announcements of one have reached the others.
+
+What happens to this node's own links is concluded from, and told to the neighbor concerned, at
+once.  News of others are, too, if there were none just before; then they are gathered for a short
+*pause*, the longer the more there was to tell.  So one change runs through the fabric without
+delay, while of a thousand at the same time every node hears the outcome, not each of them.
 
 Departure from the obvious path vector: paths over active links alone do not show two ends of a
 standby link the same ring at the same time, and cutting a victim per observed ring can part the
@@ -36,7 +43,7 @@ fabric when rings share links.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -69,6 +76,11 @@ MAX_NODES = 1_024
 """Announcements that one neighbor may vouch for."""
 MAX_ENTRIES = 8 * MAX_NODES
 """Links in them, each counted at either end."""
+SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.001, 0.5
+"""Between two times that all neighbors are told, so that much that happens at once is concluded
+from, and told, at once; the longer, the more there was to tell."""
+MAX_WAITING = 1_024
+"""Nodes of which something is heard, or to be told, while that is waited for."""
 MAX_WHOLE_PATHS = 128
 MAX_RINGS = 100
 """What `status` tells."""
@@ -95,6 +107,10 @@ class GuardActions(Protocol):
         other end closed the link for a reason not known here yet; the call is then repeated
         when the ring is known, unless the link is activated again.
         """
+        ...
+
+    def pause(self, pause_s: float) -> None:
+        """Call `TopologyGuard.pause_over` when that time is over."""
         ...
 
     def topology_changed(self) -> None:
@@ -134,12 +150,16 @@ class TopologyGuard:
         self._clock = 0
         self._own = Announcement(self._here, 1, ())
         self._others: dict[NodeKey, Announcement] = {}
-        self._changed: set[NodeKey] = set()
-        """Of whom neighbors may have to be told something else than before."""
+        self._heard_of: dict[NodeKey, None] = {}
+        """Of whom somebody says something else since conclusions were drawn, in order."""
+        self._news: list[NodeKey] = []
+        """Of whom neighbors may have to be told something else, since all were told."""
+        self._pausing = False
+        """All were told a short time ago."""
         self._contradicted: list[Announcement] = []
         self.weight = 0
-        """Nodes and links in the last message, and nodes that came or went with it: it takes a time
-        in proportion to them."""
+        """Nodes and links that neighbors spoke of since somebody looked, and nodes that came or
+        went: the time that it takes is in proportion to them."""
         self._view = TopologyView(self._here, (self._own,))
         self._tree = ActiveTree(self._here)
         self._outbox: deque[tuple[GuardedLink, Callable[[], None]]] = deque()
@@ -175,9 +195,21 @@ class TopologyGuard:
         message = parse(payload)
         if isinstance(message, GuardHello):
             self._hello_arrived(link, message)
+            self._settle()
         elif link.far_end is not None:  # before the hello: left over from before an interruption
-            self._update_arrived(link, message)
-        self._settle()
+            concerns_us = self._update_arrived(link, message)
+            if concerns_us or not self._pausing or len(self._heard_of) >= MAX_WAITING:
+                self._settle()
+            else:
+                self._act()
+
+    def pause_over(self) -> None:
+        """As long as was asked for has passed."""
+        self._pausing = False
+        own, links = self._own.sequence, self._links.values()
+        untold = any(link.far_end and link.told.get(self._here) != own for link in links)
+        if self._heard_of or self._news or untold:
+            self._settle()
 
     # ---- what is known ----
 
@@ -267,7 +299,8 @@ class TopologyGuard:
     def _seen(self, a: NodeKey, b: NodeKey) -> str:
         if not self._view.in_forest((a, b)):
             return LinkState.BLOCKED.shown
-        active = self._view.edges[a, b].active
+        edge = self._view.edge((a, b))
+        active = edge is not None and edge.active
         return (LinkState.ACTIVE if active else LinkState.LEARNING).shown
 
     # ---- announcements ----
@@ -275,13 +308,14 @@ class TopologyGuard:
     def _forget_link(self, neighbor: str) -> None:
         link = self._links.pop(neighbor, None)
         if link is not None:
-            self._choose(link.heard)
+            self._heard_of.update(dict.fromkeys(link.heard))
 
-    def _choose(self, keys: Iterable[NodeKey]) -> None:
-        """Whom to believe about each of `keys`, now that somebody says something else of it."""
+    def _choose(self) -> None:
+        """Whom to believe about each of whom somebody says something else now."""
+        keys, self._heard_of = self._heard_of, {}
+        self._news += keys
         for key in keys:
             best = self._best(key)
-            self._changed.add(key)
             if best is self._others.get(key):
                 continue
             if best is None:
@@ -300,54 +334,68 @@ class TopologyGuard:
         return max(said, key=lambda announcement: announcement.sequence, default=None)
 
     def _hello_arrived(self, link: GuardedLink, hello: GuardHello) -> None:
-        formerly = tuple(link.heard)
+        self.weight += len(link.heard)
+        self._heard_of.update(dict.fromkeys(link.heard))
         if link.greet(hello):
             self._send_hello(link)
         self._follow(link.birth)
-        self._choose(formerly)
 
     def _follow(self, birth: int) -> None:
         """Count on from `birth`, unless nobody can have counted so far."""
         if self._clock < birth <= self._clock + LEAP:
             self._clock = birth
 
-    def _update_arrived(self, link: GuardedLink, update: Update) -> None:
-        news = {announcement.node for announcement in update.nodes}
-        if len(link.heard) + len(news - link.heard.keys()) > MAX_NODES:
-            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
-        entries = sum(len(announcement.links) for announcement in update.nodes)
-        self.weight = len(update.nodes) + len(update.gone) + entries
+    def _update_arrived(self, link: GuardedLink, update: Update) -> bool:
+        """Whether something was said of this node, or by the neighbor of itself."""
+        nodes, heard, far_end = update.nodes, link.heard, link.far_end
+        if len(heard) + len(nodes) > MAX_NODES:
+            news = {announcement.node for announcement in nodes}
+            if len(heard) + len(news - heard.keys()) > MAX_NODES:
+                raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
+        entries = sum([len(announcement.links) for announcement in nodes])
+        self.weight += len(nodes) + len(update.gone) + entries
         if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
             raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
-        for announcement in update.nodes:
-            if announcement.node == link.far_end:
+        for announcement in nodes:
+            if announcement.node == far_end:
                 link.check(announcement, self._here)
         for key in update.gone:
             link.withdraw(key)
-        for announcement in update.nodes:
-            self._announced(link, announcement)
-        self._choose(update.gone)
+            self._heard_of[key] = None
+        concerns_us, known = False, self._others.get
+        for announcement in nodes:
+            key = announcement.node
+            if announcement is known(key) and key != far_end:
+                link.vouch(announcement)  # and nothing follows from it
+            else:
+                concerns_us |= self._announced(link, announcement)
+        return concerns_us
 
     @staticmethod
     def _entries_with(link: GuardedLink, update: Update) -> int:
         after = {**link.heard, **{each.node: each for each in update.nodes}}
         return sum(len(announcement.links) for announcement in after.values())
 
-    def _announced(self, link: GuardedLink, announcement: Announcement) -> None:
+    def _announced(self, link: GuardedLink, announcement: Announcement) -> bool:
+        """Whether it concerns us."""
         key = announcement.node
         known = self._others.get(key)
+        if self._clock < announcement.youngest:
+            for entry in announcement.links:
+                self._follow(entry.birth)
         if key == self._here:
             self._contradict(announcement)
-        elif key == link.far_end:
+            return True
+        if key == link.far_end:
             link.vouch(announcement)
             link.hear(announcement, self._here)
-            self._choose((key,))
-        elif known is None or announcement.sequence <= known.sequence + LEAP:
+            self._heard_of[key] = None
+            return True
+        if known is None or announcement.sequence <= known.sequence + LEAP:
             link.vouch(known if known is not None and announcement == known else announcement)
-            self._choose((key,))
+            self._heard_of[key] = None
             self._ask(announcement)
-        for entry in announcement.links:
-            self._follow(entry.birth)
+        return False
 
     def _ask(self, announcement: Announcement) -> None:
         """Somebody says of a neighbor what it has not said itself, or not yet: show it to it."""
@@ -386,6 +434,7 @@ class TopologyGuard:
 
     def _settle(self) -> None:
         """Draw every conclusion from what is known now, and then act."""
+        self._choose()
         self._renew_own()
         view = self._view
         for link in self._links.values():
@@ -395,13 +444,7 @@ class TopologyGuard:
             if link.may_open and view.in_forest(self._ends(link)) and not self._open_path(link):
                 link.open()
         self._renew_own()
-        changed, self._changed = self._changed | view.moved, set()
-        self.weight += len(view.moved)
-        view.moved = set()
-        for link in self._links.values():
-            if link.far_end is not None:
-                self._tell(link, changed)
-        self._contradicted.clear()
+        self._tell_all()
         self._conclude()
         self._carry()
         self._drain()
@@ -429,7 +472,8 @@ class TopologyGuard:
             link = self._links.get(far_end.node_id)
             if link is not None and link.far_end == far_end:
                 return link.active
-        return self._view.edges[ends].active
+        edge = self._view.edge(ends)
+        return edge is not None and edge.active
 
     def _ends(self, link: GuardedLink) -> Ends | None:
         return None if link.far_end is None else ends_of(self._here, link.far_end)
@@ -448,34 +492,68 @@ class TopologyGuard:
         ]
         return self._view.leads_to(link.far_end, own)
 
-    def _tell(self, link: GuardedLink, changed: set[NodeKey]) -> None:
+    def _tell_all(self) -> None:
+        """Tell neighbors what they should know: those at once with whom something is to be agreed,
+        the others at once after a pause, and then not for a while.
+        """
+        view, links = self._view, self._links.values()
+        if view.moved:
+            self.weight += len(view.moved)
+            self._news += sorted(view.moved)
+            view.moved = set()
+        everybody = not self._pausing or self._contradicted or len(self._news) >= MAX_WAITING
+        told = 0
+        for link in links:
+            if link.far_end is not None and (everybody or link.fresh or link.entry != link.entered):
+                told = max(told, self._tell(link))
+        if everybody:
+            self._news.clear()
+            for link in links:
+                link.news = 0
+            self._contradicted.clear()
+            if told and not self._pausing:
+                self._pausing = True
+                self._actions.pause(
+                    min(SHORTEST_PAUSE_S + told * PAUSE_PER_NODE_S, LONGEST_PAUSE_S)
+                )
+
+    def _tell(self, link: GuardedLink) -> int:
         """Bring what we vouch for up to date, at the other end of `link`.
 
-        Our own announcement goes last: who sees the link in it knows what we know.
+        Our own announcement goes last: who sees the link in it knows what we know.  Returns
+        of how many nodes there was anything to tell.
         """
         news, gone = [], []
-        connected = self._view.nodes
-        for key in sorted(connected if link.fresh else changed):
-            if key == self._here:
+        here, connected = self._here, self._view.nodes
+        others, told_to, heard_from = self._others, link.told, link.heard
+        keys = sorted(connected) if link.fresh else dict.fromkeys(self._news[link.news :])
+        for key in keys:
+            if key == here:
                 continue
-            told, heard = link.told.get(key, 0), link.heard.get(key)
+            told = told_to.get(key, 0)
             if key not in connected:
                 if told:
                     gone.append(key)
-                    del link.told[key]
+                    del told_to[key]
                 continue
-            best = self._others[key]
-            if told > best.sequence or best.sequence > max(told, heard.sequence if heard else 0):
+            best = others[key]
+            sequence = best.sequence
+            if told < sequence and (heard := heard_from.get(key)) is not None:
+                if heard.sequence < sequence:
+                    news.append(best)
+            elif told != sequence:
                 news.append(best)
-        if link.told.get(self._here) != self._own.sequence:
+        if told_to.get(here) != self._own.sequence:
             for said in self._contradicted:
                 for payload in encode_updates([said], []):
                     self._send(link, payload)
             news.append(self._own)
-        link.fresh = False
-        link.told.update((announcement.node, announcement.sequence) for announcement in news)
+        link.fresh, link.entered, link.news = False, link.entry, len(self._news)
+        for announcement in news:
+            told_to[announcement.node] = announcement.sequence
         for payload in encode_updates(news, gone):
             self._send(link, payload)
+        return len(news) + len(gone)
 
     def _conclude(self) -> None:
         """Blocks before activations, both after what was told."""
@@ -493,7 +571,7 @@ class TopologyGuard:
 
     def _ring_of(self, link: GuardedLink, view: TopologyView) -> tuple[str, ...]:
         ends = self._ends(link)
-        if ends is None or ends not in view.edges or view.in_forest(ends):
+        if ends is None or view.in_forest(ends) or view.edge(ends) is None:
             return ()
         return view.ring(ends)
 
@@ -513,7 +591,13 @@ class TopologyGuard:
         self._outbox.append((link, lambda: self._actions.block(link.neighbor, ring)))
 
     def _drain(self) -> None:
-        """Act in order, also if an action calls the guard; nothing on links that have gone."""
+        """Act in order, also if an action calls the guard."""
+        if not self._draining:
+            self._act()
+            self._actions.topology_changed()
+
+    def _act(self) -> None:
+        """Nothing on links that have gone."""
         if self._draining:
             return
         self._draining = True
@@ -524,4 +608,3 @@ class TopologyGuard:
                     act()
         finally:
             self._draining = False
-        self._actions.topology_changed()

@@ -47,6 +47,10 @@ class GuardedLink:
     """What we vouch for towards the neighbor, with sequence numbers."""
     fresh: bool = True
     """Nothing has been told yet."""
+    entered: LinkEntry | None = None
+    """The link as it was told last."""
+    news: int = 0
+    """How much of the guard's news was told."""
     opening: int = 0
     far_opening: int | None = None
     """None until the neighbor's own announcement of this link came over it."""
@@ -82,9 +86,10 @@ class GuardedLink:
         return again
 
     def vouch(self, announcement: Announcement) -> None:
-        self.withdraw(announcement.node)
-        self.heard[announcement.node] = announcement
-        self.entries += len(announcement.links)
+        before = self.heard.get(announcement.node)
+        if before is not announcement:
+            self.heard[announcement.node] = announcement
+            self.entries += len(announcement.links) - (len(before.links) if before else 0)
 
     def withdraw(self, key: NodeKey) -> None:
         before = self.heard.pop(key, None)

@@ -51,8 +51,6 @@ class TopologyView:
 
     def __init__(self, here: NodeKey, announcements: Iterable[Announcement] = ()) -> None:
         self.here = here
-        self.edges: dict[Ends, Edge] = {}
-        """All that are known, also those that are not connected with this node."""
         self.open: dict[NodeKey, set[NodeKey]] = {}
         """Edges that at least one end has open: node → neighbors."""
         self.moved: set[NodeKey] = set()
@@ -60,7 +58,7 @@ class TopologyView:
         self.changed: set[Ends] = set()
         """Edges that are new, gone, or other than before, also by what became of the forest."""
         self._forest: MinimumForest[NodeKey, tuple[int, Ends]] = MinimumForest()
-        self._entries: dict[NodeKey, dict[NodeKey, LinkEntry]] = {}
+        self._entries: dict[NodeKey, Mapping[NodeKey, LinkEntry]] = {}
         self._lives: dict[str, set[NodeKey]] = {}
         for announcement in announcements:
             self.put(announcement)
@@ -69,18 +67,19 @@ class TopologyView:
 
     def put(self, announcement: Announcement) -> None:
         """What a node says now, in place of what it said before."""
-        node = announcement.node
-        before = self._entries.get(node)
+        node, now, known = announcement.node, announcement.entries, self._entries
+        before = known.get(node)
         if before is None:
-            before = {}
+            before = _NO_ENTRIES
             self._lives.setdefault(node.node_id, set()).add(node)
-        now = self._entries[node] = {entry[0]: entry for entry in announcement.links}
+        known[node] = now
         for far_end, entry in before.items():
-            if now.get(far_end) != entry:
-                self._look_at(node, far_end)
-        for far_end in now:
-            if far_end not in before:
-                self._look_at(node, far_end)
+            if far_end not in now and (theirs := known.get(far_end)):
+                self._says(node, far_end, entry, None, theirs.get(node))
+        for far_end, entry in now.items():
+            was = before.get(far_end)
+            if was != entry and (theirs := known.get(far_end)):
+                self._says(node, far_end, was, entry, theirs.get(node))
 
     def drop(self, node: NodeKey) -> None:
         """Nobody says anything of it any more."""
@@ -90,43 +89,69 @@ class TopologyView:
         self._lives[node.node_id].discard(node)
         if not self._lives[node.node_id]:
             del self._lives[node.node_id]
-        for far_end in before:
-            self._look_at(node, far_end)
+        for far_end, entry in before.items():
+            if theirs := self._entries.get(far_end):
+                self._says(node, far_end, entry, None, theirs.get(node))
 
-    def _look_at(self, node: NodeKey, far_end: NodeKey) -> None:
-        """One of the two says something else of the link between them."""
-        ends = ends_of(node, far_end)
-        mine = self._entries.get(node, _NO_ENTRIES).get(far_end)
-        theirs = self._entries.get(far_end, _NO_ENTRIES).get(node)
-        before, now = self.edges.get(ends), None
-        if mine is not None and theirs is not None and mine.birth == theirs.birth:
-            now = Edge(ends, mine.birth, (mine.opening, theirs.opening))
-        if before == now:
+    def _says(
+        self,
+        node: NodeKey,
+        far_end: NodeKey,
+        was: LinkEntry | None,
+        entry: LinkEntry | None,
+        theirs: LinkEntry | None,
+    ) -> None:
+        """`node` says something else of the link to `far_end`, which says `theirs` of it."""
+        if theirs is None:
             return
+        birth = theirs.birth
+        before = was is not None and was.birth == birth
+        now = entry is not None and entry.birth == birth
+        if not before and not now:
+            return
+        ends = (node, far_end) if node < far_end else (far_end, node)
         self.changed.add(ends)
-        if before is not None and (now is None or now.birth != before.birth):
-            self._remove(before)
-        if now is None:
-            del self.edges[ends]
-        else:
-            self.edges[ends] = now
-            if before is None or before.birth != now.birth:
-                self._add(now)
-        self._set_open(ends, now is not None and any(now.openings))
+        if not now:
+            self._remove(ends)
+        elif not before:
+            self._add(ends, birth)
+        was_open = before and bool((was and was.opening) or theirs.opening)
+        is_open = now and bool((entry and entry.opening) or theirs.opening)
+        if is_open and not was_open:
+            self.open.setdefault(node, set()).add(far_end)
+            self.open.setdefault(far_end, set()).add(node)
+        elif was_open and not is_open:
+            self._close(node, far_end)
+            self._close(far_end, node)
 
-    def _add(self, edge: Edge) -> None:
-        a, b = edge.ends
+    def _close(self, one: NodeKey, other: NodeKey) -> None:
+        around = self.open[one]
+        around.remove(other)
+        if not around:
+            del self.open[one]
+
+    def edge(self, ends: Ends) -> Edge | None:
+        """The link between two nodes, if both announce it."""
+        a, b = ends
+        one = self._entries.get(a, _NO_ENTRIES).get(b)
+        other = self._entries.get(b, _NO_ENTRIES).get(a)
+        if one is None or other is None or one.birth != other.birth:
+            return None
+        return Edge(ends, one.birth, (one.opening, other.opening))
+
+    def _add(self, ends: Ends, birth: int) -> None:
+        a, b = ends
         forest, here = self._forest, self.here
         if not forest.connected(a, b):
             if forest.connected(here, a):
                 self.moved |= forest.members(b)
             elif forest.connected(here, b):
                 self.moved |= forest.members(a)
-        if (left := forest.add(a, b, (edge.birth, edge.ends))) is not None:
+        if (left := forest.add(a, b, (birth, ends))) is not None:
             self.changed.add(ends_of(*left))
 
-    def _remove(self, edge: Edge) -> None:
-        a, b = edge.ends
+    def _remove(self, ends: Ends) -> None:
+        a, b = ends
         forest, here = self._forest, self.here
         if (chosen := forest.remove(a, b)) is not None:
             self.changed.add(ends_of(*chosen))
@@ -135,15 +160,6 @@ class TopologyView:
                 self.moved |= forest.members(b)
             elif forest.connected(here, b):
                 self.moved |= forest.members(a)
-
-    def _set_open(self, ends: Ends, is_open: bool) -> None:
-        for one, other in (ends, ends[::-1]):
-            if is_open:
-                self.open.setdefault(one, set()).add(other)
-            elif (around := self.open.get(one)) is not None:
-                around.discard(other)
-                if not around:
-                    del self.open[one]
 
     # ---- what follows from it ------------------------------------------------------------
 
@@ -156,9 +172,13 @@ class TopologyView:
         return ends is not None and ends in self._forest
 
     def connected_edges(self) -> dict[Ends, Edge]:
-        """Those of the fabric that this node is in, in order."""
-        nodes = self.nodes
-        return {ends: self.edges[ends] for ends in sorted(self.edges) if ends[0] in nodes}
+        """Those of the fabric that this node is in, in order; takes a look at all of them."""
+        found: dict[Ends, Edge] = {}
+        for node in sorted(self.nodes):
+            for far_end in sorted(self._entries[node]):
+                if node < far_end and (edge := self.edge((node, far_end))) is not None:
+                    found[edge.ends] = edge
+        return found
 
     def left_out(self) -> tuple[Ends, ...]:
         """The links that close rings, in order."""
@@ -180,7 +200,7 @@ class TopologyView:
         Looked for from both ends: who comes with few others is found to be alone with few looks.
         """
         here = self.here
-        first = [far_end for far_end in own if ends_of(here, far_end) in self.edges]
+        first = [far_end for far_end in own if self.edge((here, far_end))]
         first += [far_end for far_end in self.open.get(here, ()) if far_end != target]
         ours, theirs = {here, *first}, {target}
         if target in ours:

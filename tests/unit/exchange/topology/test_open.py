@@ -22,6 +22,9 @@ class Actions:
     def block(self, neighbor: str, ring: tuple[str, ...]) -> None:
         self.done.append(f"block {neighbor}")
 
+    def pause(self, pause_s: float) -> None:
+        self.done.append("pause")
+
     def topology_changed(self) -> None:
         self.done.append("changed")
 
