@@ -39,7 +39,7 @@ def check(forest: MinimumForest[int, tuple[int, int, int]], edges: Edges, nodes:
 @given(st.integers(2, 12), st.integers(0, 2**32), st.booleans())
 def test_any_order_of_changes(nodes: int, seed: int, growing: bool) -> None:
     rng = random.Random(seed)
-    forest: MinimumForest[int, tuple[int, int, int]] = MinimumForest()
+    forest: MinimumForest[int, tuple[int, int, int]] = MinimumForest(0)
     edges: Edges = {}
     for number in range(60):
         a, b = sorted(rng.sample(range(nodes), 2))
@@ -66,7 +66,7 @@ def test_any_order_of_changes(nodes: int, seed: int, growing: bool) -> None:
 def test_a_large_one(extra: int) -> None:
     rng = random.Random(1)
     nodes = 1_000
-    forest: MinimumForest[int, tuple[int, int, int]] = MinimumForest()
+    forest: MinimumForest[int, tuple[int, int, int]] = MinimumForest(0)
     edges: Edges = {}
     wanted = {(rng.randrange(i), i) for i in range(1, nodes)}
     while len(wanted) < nodes - 1 + extra:

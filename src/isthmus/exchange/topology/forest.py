@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["MinimumForest"]
@@ -34,13 +33,16 @@ W = TypeVar("W", bound=_Weight)
 class MinimumForest(Generic[N, W]):
     """Of all edges that were added and not removed."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: N) -> None:
+        self.moved: set[N] = set()
+        """Nodes that were connected with `home`, or no longer are, since somebody looked."""
+        self._home = home
         self._tree: dict[N, dict[N, W]] = {}
         """The forest's edges: node → neighbor → weight."""
         self._rest: dict[N, dict[N, W]] = {}
         """The others."""
-        self._above: dict[N, N] = {}
-        """Every tree hangs at one of its nodes, and this is the next one towards it."""
+        self._above: dict[N, tuple[N, W]] = {}
+        """Every tree hangs at one of its nodes; the next one towards it, and the edge there."""
         self._label: dict[N, int] = {}
         self._members: dict[int, set[N]] = {}
         """Trees by label; nodes without an edge are in none."""
@@ -70,27 +72,27 @@ class MinimumForest(Generic[N, W]):
 
     def add(self, a: N, b: N, weight: W) -> tuple[N, N] | None:
         """The edge must not be there; which other one leaves the forest for it."""
-        if not self.connected(a, b):
+        label = self._label.get(a)
+        if label is None or label != self._label.get(b):
             self._join(a, b, weight)
             return None
-        label = self._label[a]
         if not weight < self._heaviest[label]:
             _put(self._rest, a, b, weight)
             return None
-        one, other, worst = self._heaviest_between(a, b)
-        if not weight < worst:
+        node, from_a = self._heaviest_between(a, b)
+        above, heaviest = self._above[node]
+        if not weight < heaviest:
             _put(self._rest, a, b, weight)
             return None
-        _take(self._tree, one, other)
-        _put(self._rest, one, other, worst)
+        _take(self._tree, node, above)
+        _put(self._rest, node, above, heaviest)
         _put(self._tree, a, b, weight)
-        if self._above.get(one) == other:  # on the side of `one` is `a`
-            del self._above[one]
-            self._hang(a, b)
+        del self._above[node]
+        if from_a:
+            self._hang(a, b, weight)
         else:
-            del self._above[other]
-            self._hang(b, a)
-        return one, other
+            self._hang(b, a, weight)
+        return node, above
 
     def remove(self, a: N, b: N) -> tuple[N, N] | None:
         """The edge must be there; which other one comes into the forest for it."""
@@ -104,39 +106,43 @@ class MinimumForest(Generic[N, W]):
             for other, weight in self._rest.get(node, {}).items():
                 if other not in part and (lightest is None or weight < lightest[2]):
                     lightest = node, other, weight
-        below = a if self._above.get(a) == b else b
+        below = a if a in self._above and self._above[a][0] == b else b
         del self._above[below]
-        if lightest is not None:
-            node, other, weight = lightest
-            _take(self._rest, node, other)
-            _put(self._tree, node, other, weight)
-            if below in part:
-                self._hang(node, other)
-            else:
-                self._hang(other, node)
-            self._note(self._label[a], weight)
-            return node, other
-        self._part(part)
-        return None
+        if lightest is None:
+            self._part(part)
+            return None
+        node, other, weight = lightest
+        _take(self._rest, node, other)
+        _put(self._tree, node, other, weight)
+        if below in part:
+            self._hang(node, other, weight)
+        else:
+            self._hang(other, node, weight)
+        self._note(self._label[a], weight)
+        return node, other
 
-    def _hang(self, node: N, following: N) -> None:
+    def _hang(self, node: N, following: N, weight: W) -> None:
         """All that hangs together with `node` hangs at `following` now, by `node`."""
         while True:
             above = self._above.get(node)
-            self._above[node] = following
+            self._above[node] = following, weight
             if above is None:
                 return
-            node, following = above, node
+            node, following, weight = above[0], node, above[1]
 
     def _join(self, a: N, b: N, weight: W) -> None:
         _put(self._tree, a, b, weight)
         one, other = self._label_of(a), self._label_of(b)
         if len(self._members[one]) < len(self._members[other]):
             one, other = other, one
-            self._hang(a, b)
+            self._hang(a, b, weight)
         else:
-            self._hang(b, a)
+            self._hang(b, a, weight)
         moved = self._members.pop(other)
+        if self._home in moved:
+            self.moved |= self._members[one]
+        elif self._label.get(self._home) == one:
+            self.moved |= moved
         for node in moved:
             self._label[node] = one
         self._members[one] |= moved
@@ -161,6 +167,10 @@ class MinimumForest(Generic[N, W]):
         node = next(iter(part))
         before = self._label[node]
         self._members[before] -= part
+        if self._home in part:
+            self.moved |= self._members[before]
+        elif self._label.get(self._home) == before:
+            self.moved |= part
         if len(part) == 1:
             del self._label[node]
         else:
@@ -190,27 +200,46 @@ class MinimumForest(Generic[N, W]):
 
     def path(self, a: N, b: N) -> list[N]:
         """The nodes on the way from `a` to `b`, which are connected."""
-        up, above = {a: None}, self._above
-        node = a
-        while (node := above.get(node, node)) not in up:
-            up[node] = None
+        up = {a: None, **dict.fromkeys(self._way_up(a))}
         down = [b]
         while down[-1] not in up:
-            down.append(above[down[-1]])
+            down.append(self._above[down[-1]][0])
         path = list(up)
         del path[path.index(down[-1]) :]
         path += reversed(down)
         return path
 
-    def _heaviest_between(self, a: N, b: N) -> tuple[N, N, W]:
-        """The heaviest edge of the forest on the way from `a` to `b`."""
-        worst: tuple[N, N, W] | None = None
-        for one, other in pairwise(self.path(a, b)):
-            weight = self._tree[one][other]
-            if worst is None or worst[2] < weight:
-                worst = one, other, weight
-        assert worst is not None
-        return worst
+    def _way_up(self, node: N) -> Iterator[N]:
+        while (above := self._above.get(node)) is not None:
+            node = above[0]
+            yield node
+
+    def _heaviest_between(self, a: N, b: N) -> tuple[N, bool]:
+        """Below which node the heaviest edge on the way is, and whether that is on `a`'s side."""
+        get = self._above.get
+        up: dict[N, N] = {}
+        """Of the nodes above `a`, and of itself, below which the heaviest edge on the way is."""
+        node, worst = a, a
+        heaviest: W | None = None
+        while (above := get(node)) is not None:
+            up[node] = worst
+            if heaviest is None or heaviest < above[1]:
+                worst, heaviest = node, above[1]
+            node = above[0]
+        up[node] = worst
+        node, worst = b, b
+        heaviest = None
+        while node not in up:
+            following, weight = self._above[node]
+            if heaviest is None or heaviest < weight:
+                worst, heaviest = node, weight
+            node = following
+        if node == a:
+            return worst, False
+        other = up[node]
+        if heaviest is None or heaviest < self._above[other][1]:
+            return other, True
+        return worst, False
 
 
 def _put(edges: dict[N, dict[N, W]], a: N, b: N, weight: W) -> None:

@@ -76,7 +76,7 @@ MAX_NODES = 1_024
 """Announcements that one neighbor may vouch for."""
 MAX_ENTRIES = 8 * MAX_NODES
 """Links in them, each counted at either end."""
-SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.001, 0.5
+SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.002, 0.5
 """Between two times that all neighbors are told, so that much that happens at once is concluded
 from, and told, at once; the longer, the more there was to tell."""
 MAX_WAITING = 1_024
@@ -198,7 +198,8 @@ class TopologyGuard:
             self._settle()
         elif link.far_end is not None:  # before the hello: left over from before an interruption
             concerns_us = self._update_arrived(link, message)
-            if concerns_us or not self._pausing or len(self._heard_of) >= MAX_WAITING:
+            waiting = len(self._heard_of) + len(self._news)
+            if concerns_us or not self._pausing or waiting >= MAX_WAITING:
                 self._settle()
             else:
                 self._act()
@@ -330,8 +331,12 @@ class TopologyGuard:
         itself = self._links.get(key.node_id)
         if itself is not None and itself.far_end == key and key in itself.heard:
             return itself.heard[key]
-        said = [link.heard[key] for link in self._links.values() if key in link.heard]
-        return max(said, key=lambda announcement: announcement.sequence, default=None)
+        best = None
+        for link in self._links.values():
+            said = link.heard.get(key)
+            if said is not None and (best is None or said.sequence > best.sequence):
+                best = said
+        return best
 
     def _hello_arrived(self, link: GuardedLink, hello: GuardHello) -> None:
         self.weight += len(link.heard)
@@ -360,13 +365,19 @@ class TopologyGuard:
             if announcement.node == far_end:
                 link.check(announcement, self._here)
         for key in update.gone:
-            link.withdraw(key)
-            self._heard_of[key] = None
-        concerns_us, known = False, self._others.get
+            if key in heard:
+                link.withdraw(key)
+                self._heard_of[key] = None
+        concerns_us = False
         for announcement in nodes:
-            key = announcement.node
-            if announcement is known(key) and key != far_end:
-                link.vouch(announcement)  # and nothing follows from it
+            known = self._others.get(announcement.node)
+            if known is None or announcement.node == far_end:
+                concerns_us |= self._announced(link, announcement)
+            elif announcement is known:
+                link.vouch(known)  # and nothing follows from it
+            elif announcement.sequence < known.sequence and heard.get(known.node) is not known:
+                link.vouch(announcement)  # others know better, and so will the neighbor
+                self._news.append(known.node)
             else:
                 concerns_us |= self._announced(link, announcement)
         return concerns_us
@@ -497,10 +508,9 @@ class TopologyGuard:
         the others at once after a pause, and then not for a while.
         """
         view, links = self._view, self._links.values()
-        if view.moved:
-            self.weight += len(view.moved)
-            self._news += sorted(view.moved)
-            view.moved = set()
+        if moved := view.moved():
+            self.weight += len(moved)
+            self._news += sorted(moved)
         everybody = not self._pausing or self._contradicted or len(self._news) >= MAX_WAITING
         told = 0
         for link in links:
@@ -524,12 +534,10 @@ class TopologyGuard:
         of how many nodes there was anything to tell.
         """
         news, gone = [], []
-        here, connected = self._here, self._view.nodes
+        connected = self._view.nodes
         others, told_to, heard_from = self._others, link.told, link.heard
-        keys = sorted(connected) if link.fresh else dict.fromkeys(self._news[link.news :])
+        keys = sorted(others) if link.fresh else dict.fromkeys(self._news[link.news :])
         for key in keys:
-            if key == here:
-                continue
             told = told_to.get(key, 0)
             if key not in connected:
                 if told:
@@ -543,7 +551,7 @@ class TopologyGuard:
                     news.append(best)
             elif told != sequence:
                 news.append(best)
-        if told_to.get(here) != self._own.sequence:
+        if told_to.get(self._here) != self._own.sequence:
             for said in self._contradicted:
                 for payload in encode_updates([said], []):
                     self._send(link, payload)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from isthmus.errors import RemoteProtocolError
@@ -102,14 +101,14 @@ class Announcement:
     """The links by their far ends."""
     youngest: int = field(init=False, compare=False, repr=False)
     """The greatest birth."""
-    _json: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
+    _json: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
     """As it is written, once it has been: it goes to every neighbor."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entries", {entry[0]: entry for entry in self.links})
         object.__setattr__(self, "youngest", max((entry[1] for entry in self.links), default=0))
 
-    def json(self) -> str:
+    def json(self) -> bytes:
         if not self._json:
             self._json.append(_dump(_listed(self)))
         return self._json[0]
@@ -130,33 +129,32 @@ class Update:
 Message = GuardHello | Update
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def encode_hello(hello: GuardHello) -> bytes:
     fields = {"incarnation": hello.incarnation, "epoch": hello.epoch}
-    return _dump({"v": WIRE_VERSION, "type": "hello", **fields}).encode()
+    return _dump({"v": WIRE_VERSION, "type": "hello", **fields})
 
 
 def encode_updates(nodes: Iterable[Announcement], gone: Iterable[NodeKey]) -> Iterator[bytes]:
     """Updates that together say all of it, withdrawals first and `nodes` in their order."""
-    waiting: dict[str, list[str]] = {"nodes": [], "gone": []}
-    size = 0
-    items = chain(
-        (("gone", _dump(key)) for key in gone),
-        (("nodes", announcement.json()) for announcement in nodes),
-    )
-    for where, item in items:
-        length = len(item if item.isascii() else item.encode()) + 1
-        if size and size + length > CHUNK_BYTES:
-            yield _update(**waiting)
-            waiting = {"nodes": [], "gone": []}
-            size = 0
-        waiting[where].append(item)
-        size += length
+    gone_texts: list[bytes] = []
+    texts: list[bytes] = []
+    waiting, size = gone_texts, 0
+    for keys_or_nodes in (map(_dump, gone), (announcement.json() for announcement in nodes)):
+        for text in keys_or_nodes:
+            if size and size + len(text) >= CHUNK_BYTES:
+                yield _update(texts, gone_texts)
+                gone_texts.clear()
+                texts.clear()
+                size = 0
+            waiting.append(text)
+            size += len(text) + 1
+        waiting = texts
     if size:
-        yield _update(**waiting)
+        yield _update(texts, gone_texts)
 
 
 def _listed(announcement: Announcement) -> list[object]:
@@ -164,10 +162,9 @@ def _listed(announcement: Announcement) -> list[object]:
     return [*announcement.node, announcement.sequence, links]
 
 
-def _update(nodes: list[str], gone: list[str]) -> bytes:
+def _update(nodes: list[bytes], gone: list[bytes]) -> bytes:
     """An update of parts that are JSON already."""
-    parts = (_HEAD, ",".join(nodes).encode(), _MIDDLE, ",".join(gone).encode(), _TAIL)
-    return b"".join(parts)
+    return b"".join((_HEAD, b",".join(nodes), _MIDDLE, b",".join(gone), _TAIL))
 
 
 # ---- parsing ----

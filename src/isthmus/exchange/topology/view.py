@@ -53,11 +53,9 @@ class TopologyView:
         self.here = here
         self.open: dict[NodeKey, set[NodeKey]] = {}
         """Edges that at least one end has open: node → neighbors."""
-        self.moved: set[NodeKey] = set()
-        """Nodes that were connected with this one, or no longer are, since somebody looked."""
         self.changed: set[Ends] = set()
         """Edges that are new, gone, or other than before, also by what became of the forest."""
-        self._forest: MinimumForest[NodeKey, tuple[int, Ends]] = MinimumForest()
+        self._forest: MinimumForest[NodeKey, tuple[int, Ends]] = MinimumForest(here)
         self._entries: dict[NodeKey, Mapping[NodeKey, LinkEntry]] = {}
         self._lives: dict[str, set[NodeKey]] = {}
         for announcement in announcements:
@@ -73,12 +71,13 @@ class TopologyView:
             before = _NO_ENTRIES
             self._lives.setdefault(node.node_id, set()).add(node)
         known[node] = now
-        for far_end, entry in before.items():
-            if far_end not in now and (theirs := known.get(far_end)):
-                self._says(node, far_end, entry, None, theirs.get(node))
+        if not before.keys() <= now.keys():
+            for far_end, entry in before.items():
+                if far_end not in now and (theirs := known.get(far_end)):
+                    self._says(node, far_end, entry, None, theirs.get(node))
         for far_end, entry in now.items():
             was = before.get(far_end)
-            if was != entry and (theirs := known.get(far_end)):
+            if was is not entry and was != entry and (theirs := known.get(far_end)):
                 self._says(node, far_end, was, entry, theirs.get(node))
 
     def drop(self, node: NodeKey) -> None:
@@ -111,10 +110,13 @@ class TopologyView:
             return
         ends = (node, far_end) if node < far_end else (far_end, node)
         self.changed.add(ends)
+        other = None
         if not now:
-            self._remove(ends)
+            other = self._forest.remove(*ends)
         elif not before:
-            self._add(ends, birth)
+            other = self._forest.add(*ends, (birth, ends))
+        if other is not None:
+            self.changed.add(ends_of(*other))
         was_open = before and bool((was and was.opening) or theirs.opening)
         is_open = now and bool((entry and entry.opening) or theirs.opening)
         if is_open and not was_open:
@@ -139,29 +141,12 @@ class TopologyView:
             return None
         return Edge(ends, one.birth, (one.opening, other.opening))
 
-    def _add(self, ends: Ends, birth: int) -> None:
-        a, b = ends
-        forest, here = self._forest, self.here
-        if not forest.connected(a, b):
-            if forest.connected(here, a):
-                self.moved |= forest.members(b)
-            elif forest.connected(here, b):
-                self.moved |= forest.members(a)
-        if (left := forest.add(a, b, (birth, ends))) is not None:
-            self.changed.add(ends_of(*left))
-
-    def _remove(self, ends: Ends) -> None:
-        a, b = ends
-        forest, here = self._forest, self.here
-        if (chosen := forest.remove(a, b)) is not None:
-            self.changed.add(ends_of(*chosen))
-        elif not forest.connected(a, b):
-            if forest.connected(here, a):
-                self.moved |= forest.members(b)
-            elif forest.connected(here, b):
-                self.moved |= forest.members(a)
-
     # ---- what follows from it ------------------------------------------------------------
+
+    def moved(self) -> set[NodeKey]:
+        """Nodes that were connected with this one, or no longer are, since this was last asked."""
+        moved, self._forest.moved = self._forest.moved, set()
+        return moved
 
     @property
     def nodes(self) -> set[NodeKey]:
@@ -233,6 +218,8 @@ class ActiveTree:
         """How many lives of an id are reached over a neighbor."""
         self.ways: dict[str, frozenset[str]] = {}
         """The same by ids; a second life of an id may be reached over another one."""
+        self._only: dict[str, frozenset[str]] = {}
+        """A neighbor alone, one object for all that are reached over it."""
         self.gone: dict[str, set[str]] = {}
         """Of an id, over whom it is no longer reached, since somebody looked."""
 
@@ -250,6 +237,8 @@ class ActiveTree:
             self._around[one].discard(other)
             if not self._around[one]:
                 del self._around[one]
+        if self.here in {a, b}:
+            self._only.pop((b if a == self.here else a).node_id, None)
         if self._before.get(b) == a:
             self._lose(b)
         elif self._before.get(a) == b:
@@ -274,7 +263,9 @@ class ActiveTree:
         way = node_id, first
         self._lives[way] = self._lives.get(way, 0) + 1
         if self._lives[way] == 1:
-            self.ways[node_id] = self.ways.get(node_id, frozenset()) | {first}
+            only = self._only.setdefault(first, frozenset((first,)))
+            others = self.ways.get(node_id)
+            self.ways[node_id] = only if others is None else others | only
 
     def _lose(self, root: NodeKey) -> None:
         queue = deque((root,))
@@ -294,9 +285,9 @@ class ActiveTree:
         if self._lives[way]:
             return
         del self._lives[way]
-        left = self.ways.pop(node_id) - {first}
-        if left:
-            self.ways[node_id] = left
+        left = self.ways.pop(node_id)
+        if len(left) > 1:
+            self.ways[node_id] = left - {first}
         self.gone.setdefault(node_id, set()).add(first)
 
     def paths(self) -> dict[NodeKey, tuple[NodeKey, ...]]:
