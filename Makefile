@@ -10,7 +10,7 @@ export UV_PROJECT_ENVIRONMENT :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard fuzz fuzz-node kill soak \
 	lock clean
 
 help:  ## this list
@@ -86,6 +86,9 @@ bench-load: .venv/.dev  ## how many messages the load tool receives and records
 
 bench-pipeline: .venv/.dev  ## the indexes of 200 million deliveries: Spark against DuckDB
 	$(BIN)/python benchmarks/bench_pipeline.py $(ARGS)
+
+bench-guard: .venv/.dev  ## fabrics of up to a thousand nodes in the simulator: what the topology guard costs
+	$(BIN)/python benchmarks/bench_guard.py $(ARGS)
 
 bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)

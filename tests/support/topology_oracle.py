@@ -1,3 +1,11 @@
+"""The fabric as one node knows it, computed from all announcements at once.
+
+What `isthmus.exchange.topology.view` keeps up to date announcement by announcement; this is how it
+was found before, and what it is compared with.
+"""
+
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
