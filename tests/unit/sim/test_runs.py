@@ -15,6 +15,7 @@ from isthmus.cooperation.publication_flooding.algorithm import PublicationFloodi
 from isthmus.exchange.client.client_session import RUN_FRAMES
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.plain import PlainMessages
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
@@ -219,3 +220,30 @@ def test_what_is_malformed_within_a_run_ends_it_and_the_link_there() -> None:
     assert subscriber.payloads() == [b"0", b"1"]
     assert b.exchange.counters["received_from_links"] == before + 2
     assert b.exchange.links.refusals["protocol-error"] == 1
+
+
+def test_of_two_runs_with_the_same_messages_each_is_taken_once() -> None:
+    """Both neighbors were once the first with a message on the topic, so both runs are known."""
+    fabric = SimFabric(seed=1, algorithm=Meshed)
+    a, b, c = (fabric.node(name) for name in "abc")
+    fabric.link(a, b)
+    fabric.link(b, c)
+    subscriber = b.client("s")
+    subscriber.subscribe("t")
+    fabric.settle()
+    plain = PlainMessages("x", "1f")
+
+    def brings(node: SimNode, numbers: range) -> None:
+        rests = [b"%012x%d" % (number, number) for number in numbers]
+        frames = plain.to_link([b"t"] * len(rests), rests)
+        node.exchange.links.links["b"].send_plain([b"t"] * len(rests), frames)
+        fabric.settle()
+
+    brings(a, range(1, 2))
+    brings(c, range(2, 3))
+    brings(a, range(3, 40))
+    brings(c, range(1, 60))
+    brings(a, range(30, 60))
+    assert subscriber.payloads() == [b"%d" % number for number in range(1, 60)]
+    assert b.exchange.counters["received_from_links"] == 1 + 1 + 37 + 59 + 30
+    assert b.exchange.counters["repeated"] == 1 + 1 + 37 + 30
