@@ -236,7 +236,7 @@ class Limits(Section):
         default=67_108_864, ge=65_536, le=1 << 40, examples=[67_108_864]
     )
     drain_s: Seconds = Field(default=4.0, ge=0, le=300, examples=[4.0])
-    rest_s: Seconds = Field(default=0.002, ge=0, le=0.1, examples=[0.002])
+    rest_s: Seconds = Field(default=0.004, ge=0, le=0.1, examples=[0.004])
 
 
 class DiscoveryTable(Section):

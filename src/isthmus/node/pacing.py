@@ -19,7 +19,7 @@ Above `BUSY_PACKETS_PER_S`
     quiet ──busy──▶ A B B A ──▶ resting / not resting ──pause over──▶ A B B A …
 
 The price is named in the documentation: under a flood a message waits for half of `rest_s` on
-average, and while a closed loop runs it is slowed by trials of 24 ms, one in 8 s in the end.
+average, and while a closed loop runs it is slowed by trials of 28 ms, one in 8 s in the end.
 What clients wait for at QoS 0 (an answer of another client) is not seen.
 """
 
@@ -76,7 +76,7 @@ class RestOrNot:
     """Decides whether the node rests: totals and the time in, a yes or no out."""
 
     def __init__(self, rest_s: float) -> None:
-        self._sample_s = max(0.02, 10 * rest_s)
+        self._sample_s = max(0.02, 5 * rest_s)
         self._settle_s = 2 * rest_s
         """After a change: what had gathered would count for the new mode."""
         self.resting = False
