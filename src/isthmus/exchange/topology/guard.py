@@ -152,8 +152,10 @@ class TopologyGuard:
         self._others: dict[NodeKey, Announcement] = {}
         self._heard_of: dict[NodeKey, None] = {}
         """Of whom somebody says something else since conclusions were drawn, in order."""
-        self._news: list[NodeKey] = []
-        """Of whom neighbors may have to be told something else, since all were told."""
+        self._news: dict[NodeKey, int] = {}
+        """Of whom neighbors may have to be told something else, since all were told: the round."""
+        self._round = 1
+        """Counts how often neighbors were told, some or all."""
         self._pausing = False
         """All were told a short time ago."""
         self._contradicted: list[Announcement] = []
@@ -198,7 +200,7 @@ class TopologyGuard:
             self._settle()
         elif link.far_end is not None:  # before the hello: left over from before an interruption
             concerns_us = self._update_arrived(link, message)
-            waiting = len(self._heard_of) + len(self._news)
+            waiting = max(len(self._heard_of), len(self._news))
             if concerns_us or not self._pausing or waiting >= MAX_WAITING:
                 self._settle()
             else:
@@ -314,7 +316,7 @@ class TopologyGuard:
     def _choose(self) -> None:
         """Whom to believe about each of whom somebody says something else now."""
         keys, self._heard_of = self._heard_of, {}
-        self._news += keys
+        self._news.update(dict.fromkeys(keys, self._round))
         for key in keys:
             best = self._best(key)
             if best is self._others.get(key):
@@ -377,7 +379,7 @@ class TopologyGuard:
                 link.vouch(known)  # and nothing follows from it
             elif announcement.sequence < known.sequence and heard.get(known.node) is not known:
                 link.vouch(announcement)  # others know better, and so will the neighbor
-                self._news.append(known.node)
+                self._news[known.node] = self._round
             else:
                 concerns_us |= self._announced(link, announcement)
         return concerns_us
@@ -510,16 +512,15 @@ class TopologyGuard:
         view, links = self._view, self._links.values()
         if moved := view.moved():
             self.weight += len(moved)
-            self._news += sorted(moved)
+            self._news.update(dict.fromkeys(sorted(moved), self._round))
         everybody = not self._pausing or self._contradicted or len(self._news) >= MAX_WAITING
         told = 0
         for link in links:
             if link.far_end is not None and (everybody or link.fresh or link.entry != link.entered):
                 told = max(told, self._tell(link))
+        self._round += 1
         if everybody:
             self._news.clear()
-            for link in links:
-                link.news = 0
             self._contradicted.clear()
             if told and not self._pausing:
                 self._pausing = True
@@ -536,8 +537,9 @@ class TopologyGuard:
         news, gone = [], []
         connected = self._view.nodes
         others, told_to, heard_from = self._others, link.told, link.heard
-        keys = sorted(others) if link.fresh else dict.fromkeys(self._news[link.news :])
-        for key in keys:
+        since = link.told_round
+        keys = [key for key, number in self._news.items() if number > since]
+        for key in sorted(others) if link.fresh else keys:
             told = told_to.get(key, 0)
             if key not in connected:
                 if told:
@@ -556,7 +558,7 @@ class TopologyGuard:
                 for payload in encode_updates([said], []):
                     self._send(link, payload)
             news.append(self._own)
-        link.fresh, link.entered, link.news = False, link.entry, len(self._news)
+        link.fresh, link.entered, link.told_round = False, link.entry, self._round
         for announcement in news:
             told_to[announcement.node] = announcement.sequence
         for payload in encode_updates(news, gone):

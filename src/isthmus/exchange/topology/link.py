@@ -49,8 +49,8 @@ class GuardedLink:
     """Nothing has been told yet."""
     entered: LinkEntry | None = None
     """The link as it was told last."""
-    news: int = 0
-    """How much of the guard's news was told."""
+    told_round: int = 0
+    """When it was told."""
     opening: int = 0
     far_opening: int | None = None
     """None until the neighbor's own announcement of this link came over it."""
