@@ -79,6 +79,8 @@ MAX_ENTRIES = 8 * MAX_NODES
 SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.002, 0.5
 """Between two times that all neighbors are told, so that much that happens at once is concluded
 from, and told, at once; the longer, the more there was to tell."""
+STRIDE = 2**16
+"""By how much a sequence number may go up while news of it are gathered."""
 MAX_WAITING = 1_024
 """Nodes of which something is heard, or to be told, while that is waited for."""
 MAX_WHOLE_PATHS = 128
@@ -159,6 +161,8 @@ class TopologyGuard:
         self._pausing = False
         """All were told a short time ago."""
         self._contradicted: list[Announcement] = []
+        self._leaping = False
+        """Nothing is gathered: somebody's number goes up by much, and all are led there."""
         self.weight = 0
         """Nodes and links that neighbors spoke of since somebody looked, and nodes that came or
         went: the time that it takes is in proportion to them."""
@@ -199,12 +203,33 @@ class TopologyGuard:
             self._hello_arrived(link, message)
             self._settle()
         elif link.far_end is not None:  # before the hello: left over from before an interruption
+            leaps = self._leaps(message)
+            if leaps:
+                self._leaping = True
+                self._settle()
+                if self._links.get(neighbor) is not link:
+                    return  # what had to be done has ended it
             concerns_us = self._update_arrived(link, message)
+            self._leaping = leaps
             waiting = max(len(self._heard_of), len(self._news))
-            if concerns_us or not self._pausing or waiting >= MAX_WAITING:
+            if concerns_us or leaps or not self._pausing or waiting >= MAX_WAITING:
                 self._settle()
             else:
                 self._act()
+
+    def _leaps(self, update: Update) -> bool:
+        """Whether somebody's sequence number goes up by much.
+
+        Nobody follows a leap that is too large (`LEAP`).  So that everybody who could follow step
+        by step still can, what was known before is told before, and that by itself.
+        """
+        for announcement in update.nodes:
+            if announcement.sequence > STRIDE:
+                key = announcement.node
+                known = self._own if key == self._here else self._others.get(key)
+                if known is not None and announcement.sequence > known.sequence + STRIDE:
+                    return True
+        return False
 
     def pause_over(self) -> None:
         """As long as was asked for has passed."""
@@ -513,7 +538,8 @@ class TopologyGuard:
         if moved := view.moved():
             self.weight += len(moved)
             self._news.update(dict.fromkeys(sorted(moved), self._round))
-        everybody = not self._pausing or self._contradicted or len(self._news) >= MAX_WAITING
+        urgent = self._contradicted or self._leaping or len(self._news) >= MAX_WAITING
+        everybody = urgent or not self._pausing
         told = 0
         for link in links:
             if link.far_end is not None and (everybody or link.fresh or link.entry != link.entered):
@@ -522,6 +548,7 @@ class TopologyGuard:
         if everybody:
             self._news.clear()
             self._contradicted.clear()
+            self._leaping = False
             if told and not self._pausing:
                 self._pausing = True
                 self._actions.pause(

@@ -13,6 +13,7 @@ from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology import guard as topology
 from isthmus.exchange.topology.guard import Reach, Ring
 from isthmus.exchange.topology.messages import (
+    LEAP,
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
     Announcement,
@@ -522,6 +523,96 @@ def test_a_link_is_active_when_both_ends_have_the_same_opening(
         edge = view.edge((B, C))
         assert edge is not None
         assert edge.active is active
+
+
+# ---- pauses ----
+
+
+def guard_of_two() -> tuple[WatchedGuard, Recorder]:
+    """Guard a between b and c, which are played by the test; nothing was told just before."""
+    actions = Recorder()
+    guard = WatchedGuard("a", "1", actions)
+    for key, birth in ((B, 5), (C, 6)):
+        guard.link_up(key.node_id)
+        guard.message_arrived(key.node_id, encode_hello(GuardHello("1", birth)))
+        guard.message_arrived(key.node_id, update(Announcement(key, 1, (LinkEntry(A, birth, 1),))))
+        assert guard.state(key.node_id) is ACTIVE
+    for _ in range(3):
+        guard.pause_over()
+    actions.sent.clear()
+    actions.pauses.clear()
+    return guard, actions
+
+
+def chain(sequence: int, opening: int = 1) -> bytes:
+    """b has a neighbor d."""
+    d = NodeKey("d", "1")
+    ends = (LinkEntry(A, 5, 1), LinkEntry(d, 6, opening))
+    return update(
+        Announcement(d, sequence, (LinkEntry(B, 6, opening),)), Announcement(B, 1 + sequence, ends)
+    )
+
+
+def told_of_d(actions: Recorder) -> list[int]:
+    """The sequence numbers of d that were told, in order."""
+    messages = [parse(payload) for _, payload in actions.sent]
+    nodes = [node for each in messages if isinstance(each, Update) for node in each.nodes]
+    return [node.sequence for node in nodes if node.node.node_id == "d"]
+
+
+def test_one_change_is_told_at_once_and_those_that_follow_together() -> None:
+    guard, actions = guard_of_two()
+    guard.message_arrived("b", chain(1))
+    assert [neighbor for neighbor, _ in actions.sent] == ["c"]
+    assert told_of_d(actions) == [1]
+    (pause_s,) = actions.pauses
+    for sequence in range(2, 10):
+        guard.message_arrived("b", chain(sequence, sequence))
+    assert told_of_d(actions) == [1]
+    guard.pause_over()
+    assert told_of_d(actions) == [1, 9]
+    assert actions.pauses == [pause_s, pause_s]
+    guard.pause_over()
+    assert len(actions.pauses) == 2
+
+
+def test_the_pause_is_longer_when_there_is_more_to_tell() -> None:
+    guard, actions = guard_of_two()
+    keys = [B, *(NodeKey(f"d{number}", "1") for number in range(400))]
+    line = [
+        Announcement(key, 9, tuple(LinkEntry(near, 6, 1) for near in nears if near))
+        for key, *nears in zip(keys[1:], keys[:-1], [*keys[2:], None], strict=True)
+    ]
+    own = Announcement(B, 9, (LinkEntry(A, 5, 1), LinkEntry(keys[1], 6, 1)))
+    for payload in encode_updates([*line[:100], own], []):
+        guard.message_arrived("b", payload)
+    guard.pause_over()
+    for payload in encode_updates(line[100:], []):
+        guard.message_arrived("b", payload)
+    guard.pause_over()
+    assert guard.size == 403
+    shorter_s, longer_s = sorted(actions.pauses)[0], sorted(actions.pauses)[-1]
+    assert shorter_s < longer_s <= 0.5
+
+
+def test_with_news_of_its_own_a_node_tells_all_that_waits() -> None:
+    guard, actions = guard_of_two()
+    guard.message_arrived("b", chain(1))
+    guard.message_arrived("b", chain(2, 2))
+    actions.sent.clear()
+    guard.message_arrived("c", encode_hello(GuardHello("1", 9)))  # c begins anew
+    assert told_of_d(actions) == [2]
+    last = actions.last()
+    assert isinstance(last, Update)
+    assert last.nodes[-1].node == A
+
+
+def test_a_number_that_leaps_is_not_gathered_with_others() -> None:
+    guard, actions = guard_of_two()
+    for sequence in (1, 2, 3, 3 + LEAP, 4 + LEAP):
+        guard.message_arrived("b", chain(sequence, sequence % LEAP))
+    guard.pause_over()
+    assert told_of_d(actions) == [1, 3, 3 + LEAP, 4 + LEAP]
 
 
 # ---- two nodes with one id ----
