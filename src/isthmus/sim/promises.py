@@ -344,7 +344,9 @@ class Promises:
                 message = self.messages.get(payload)
                 if message is not None and message.retain and self._clocks_too_wrong():
                     continue  # what is stamped anew is news
-                if message is not None and (self._held_up(message) or self._mixed_up(message)):
+                if message is not None and (
+                    self._held_up(message) or self._mixed_up(message) or self._compared(message)
+                ):
                     continue
                 if message is not None and message.qos and client.node.broker.poison:
                     continue  # its node's session falls, and what was in flight is published anew
@@ -371,6 +373,20 @@ class Promises:
             and retained_s - DOUBT_S <= message.at_s <= retained_s + HELD_UP_S
             and any(retained_s - HELD_UP_S <= end_s <= message.at_s for end_s in self.ends_s)
             for retained_s, topic, _ in self.retained
+        )
+
+    def _compared(self, message: PromisedMessage) -> bool:
+        """In a mesh: a comparison with a third node brought it, and a newer one followed it.
+
+        When the link that it waited for is back, it is not known any more.
+        """
+        return (
+            message.retain
+            and self.fabric.topology == "any"
+            and any(
+                topic == message.topic and retained_s > message.at_s
+                for retained_s, topic, _ in self.retained
+            )
         )
 
     def _held_up(self, message: PromisedMessage) -> bool:
