@@ -302,6 +302,7 @@ class Storage:
                 if not self._operations and self._closing:
                     return
                 operation = self._operations.popleft() if self._operations else None
+                closing = self._closing
             try:
                 if self._lock_file < 0:
                     self._take()
@@ -312,7 +313,7 @@ class Storage:
             except (OSError, StateError) as error:
                 with self._wake:
                     self._failed(operation, error)
-                    if self._closing:
+                    if closing:  # who began before that tries once more
                         return
                     self._wake.wait_for(lambda: self._closing, pause_s)
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)

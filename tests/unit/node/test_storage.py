@@ -252,3 +252,24 @@ def test_what_was_to_be_appended_to_a_state_is_not_appended_to_the_next(
     storage.close()
     kept = kept_records.read(open_storage().load("records", 1) or b"")
     assert (kept.records, kept.damage) == ([b"new"], [])
+
+
+def test_what_fails_while_the_storage_is_being_closed_is_tried_once_more(
+    open_storage: Callable[..., Storage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage()
+    wait_for((storage.folder / "owner.state").exists, 10, "the owner's name")
+    sync, began = os.fsync, threading.Event()
+
+    def fsync(file: int) -> None:
+        if not began.is_set():
+            began.set()
+            wait_for(lambda: storage._closing, 10, "the storage to be closed")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.save("records", kept_records.write("records", 1, [b"kept"]))
+    assert began.wait(10)
+    storage.close()
+    assert kept_records.read(open_storage().load("records", 1) or b"").records == [b"kept"]
