@@ -8,6 +8,7 @@ Exit codes: 0 as asked, 1 something failed while running, 2 wrong configuration 
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -45,6 +46,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_node(path: Path) -> int:
     """Run the node that `path` describes until it is told to stop; the exit code."""
+    gc.disable()  # until the node is there: of what is imported nothing is garbage
+    try:
+        return _run_node(path)
+    finally:
+        gc.enable()
+
+
+def _run_node(path: Path) -> int:
     from isthmus.config.files import load_node_config, located
 
     config = load_node_config(path)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import threading
 import time
 from collections import deque
@@ -229,6 +228,8 @@ class Storage:
         return data
 
     def _keep_aside(self, path: Path, suffix: str) -> None:
+        import shutil  # seldom needed, and takes long to import
+
         try:
             shutil.copyfile(path, path.with_suffix(suffix))
         except OSError as error:
