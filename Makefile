@@ -7,10 +7,15 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
+# Tests that need neither brokers nor Spark share the cores; the others have them to themselves.
+PARALLEL := --numprocesses logical --dist worksteal
+ALONE := tests/unit tests/property tests/fuzz
+OTHERS := $(addprefix --ignore=,$(ALONE))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay fuzz fuzz-node kill soak \
+	five-brokers \
 	lock clean
 
 help:  ## this list
@@ -42,13 +47,15 @@ test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven
 	@$(BIN)/python -m isthmus.brokers install
 
 test: test-deps  ## every test but the long ones
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not slow" $(ALONE) $(ARGS)
+	$(BIN)/pytest -m "not slow" $(OTHERS) $(ARGS)
 
 test-unit: .venv/.dev  ## unit tests alone: no brokers, no Spark
-	$(BIN)/pytest -m "not slow" tests/unit $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
 test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ALONE) $(ARGS)
+	$(BIN)/pytest $(OTHERS) $(ARGS)
 
 fmt: .venv/.dev  ## format the code
 	$(BIN)/ruff format .
@@ -90,15 +97,23 @@ bench-pipeline: .venv/.dev  ## the indexes of 200 million deliveries: Spark agai
 bench-guard: .venv/.dev  ## fabrics of up to a thousand nodes in the simulator: what the topology guard costs
 	$(BIN)/python benchmarks/bench_guard.py $(ARGS)
 
+bench-overlay: test-deps  ## how fast a fabric builds and repairs its tree: live against bridges, simulated up to 1,000 nodes
+	$(BIN)/python benchmarks/bench_overlay.py $(ARGS)
+
 bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
-	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm pf sf isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
+	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
 	$(BIN)/python -m isthmus.sim.figures
 
-kill: test-deps  ## nodes and brokers of a running fabric are killed; the table of the guarantees
+five-brokers: test-deps  ## five brokers of five makes, found by discovery; the how-to page
+	$(BIN)/python scripts/five_brokers.py
+
+kill: test-deps  ## nodes and brokers of a running fabric are killed; the tables of the guarantees
 	KILL_RECORD=docs/explanation/kill.json $(BIN)/pytest -q -m slow tests/e2e/test_kill.py
+	KILL_TREE_RECORD=docs/explanation/kill-tree.json $(BIN)/pytest -q -m slow tests/integration/test_tree.py
 	PYTHONPATH=tests $(BIN)/python -m e2e.kill_table
 
 fuzz: .venv/.dev  ## the packet decoder; INPUTS=2000000 by default

@@ -34,12 +34,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     plan = _plan(options)
     return run(
-        "fabric", 140, lambda console: _bench(plan, options.out, console), check=options.check
+        "fabric",
+        140,
+        lambda console: _bench(plan, options.out, options.page, console),
+        check=options.check,
     )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = parser_of("fabric", __doc__.splitlines()[0], "about 2 minutes")
+    parser = parser_of(
+        "fabric", __doc__.splitlines()[0], "about 2 minutes", "fabric-performance.md"
+    )
     parser.add_argument(
         "--filters", type=int, help="inter-subscriptions on a node; default 1,000,000; 0: skip"
     )
@@ -61,7 +66,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     return replace(plan, **{key: value for key, value in top.items() if value is not None})
 
 
-def _bench(plan: Plan, out: Path, console: Console) -> bool:
+def _bench(plan: Plan, out: Path, page: Path | None, console: Console) -> bool:
     machine = machine_facts(console)
     began = time.perf_counter()
     million = _million(plan, console)
@@ -75,7 +80,7 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
     targets = targets_of(figures, rounds, million)
     parts: dict[str, Any] = {"machine": machine, "plan": asdict(plan), "took_s": took_s}
     parts |= {"doubts": doubts(rounds), **_documents(rounds, million)}
-    return conclude(console, out, parts, figures, targets)
+    return conclude(console, out, parts, figures, targets, page=page)
 
 
 def _million(plan: Plan, console: Console) -> Million | None:

@@ -32,6 +32,7 @@ from benchmarks.relay.report import cpu_model
 
 from isthmus.errors import LoadError
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.sim.collecting import few_collections
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.node import SimNode
 
@@ -160,7 +161,8 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
     rows = []
     for shape in LINKS_PER_NODE:
         for count in sizes:
-            rows.append(measure(shape, count))
+            with few_collections():
+                rows.append(measure(shape, count))
             console.print("  ".join(_cells(rows[-1])))
             gc.collect()
     document = {**facts, "rows": [asdict(row) for row in rows], "exponents": _exponents(rows)}

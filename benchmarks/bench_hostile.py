@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 import urllib.error
@@ -29,6 +28,7 @@ from benchmarks.hostile.attacker import attack
 from benchmarks.hostile.bystanders import running_bystanders
 from benchmarks.hostile.inputs import INPUTS, Input, Target
 from benchmarks.hostile.report import Round, Row, print_rows, write_docs, write_json
+from benchmarks.pages import commit
 from benchmarks.relay.processes import configured_node, node_file, raise_file_limit, running_broker
 from benchmarks.relay.report import machine_facts
 
@@ -75,7 +75,7 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
         raise LoadError(f"no such input; there are {', '.join(each.name for each in INPUTS)}")
     size = QUICK if options.quick else 1.0
     facts = {
-        "commit": _commit(),
+        "commit": commit(),
         "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": machine_facts(console),
         "size": size,
@@ -94,12 +94,6 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
     if options.docs:
         write_docs(PAGE, rows, facts)
     return all(row.met for row in rows)
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PAGE.parent)
-    return found.stdout.strip() or "unknown"
 
 
 # ---- what is started ---------------------------------------------------------------------

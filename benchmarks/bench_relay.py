@@ -42,12 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     plan = _plan(options)
     return run(
-        "relay", 120, lambda console: _bench(plan, options.out, console), check=options.check
+        "relay",
+        120,
+        lambda console: _bench(plan, options.out, options.page, console),
+        check=options.check,
     )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = parser_of("relay", __doc__.splitlines()[0], "about 40 s")
+    parser = parser_of("relay", __doc__.splitlines()[0], "about 40 s", "relay-performance.md")
     parser.add_argument("--nap-us", type=float, help="pause of the generator between its turns")
     parser.add_argument("--idle-clients", type=int, help="default 5000")
     parser.add_argument(
@@ -77,7 +80,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     return replace(plan, **{key: value for key, value in top.items() if value is not None})
 
 
-def _bench(plan: Plan, out: Path, console: Console) -> bool:
+def _bench(plan: Plan, out: Path, page: Path | None, console: Console) -> bool:
     machine = machine_facts(console)
     file_limit = raise_file_limit()
     gc.disable()  # a collection in the generator would be taken for a delay of the path
@@ -99,7 +102,7 @@ def _bench(plan: Plan, out: Path, console: Console) -> bool:
         "starts": [asdict(start) for start in starts],
         "idle": None if idle is None else asdict(idle) | {"per_client": idle.bytes_per_client},
     }
-    return conclude(console, out, parts, figures, targets)
+    return conclude(console, out, parts, figures, targets, page=page)
 
 
 def _starts(plan: Plan, console: Console) -> list[Start]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.pages import DOCS
 from rich.console import Console
 
 from isthmus.errors import IsthmusError, LoadError
@@ -17,16 +18,30 @@ __all__ = ["parser_of", "run"]
 RESULTS = Path(__file__).parent / "results"
 
 
-def parser_of(name: str, description: str, quick: str) -> argparse.ArgumentParser:
-    """The options that all benchmarks have; `quick` says how long that takes."""
+def parser_of(
+    name: str, description: str, quick: str, page: str | None = None, *, loops: bool = True
+) -> argparse.ArgumentParser:
+    """The options that all benchmarks have; `quick` says how long that takes.
+
+    `page` is where the documentation shows the figures; `loops` of load are closed ones.
+    """
     parser = argparse.ArgumentParser(prog=f"bench_{name}", description=description)
     parser.add_argument("--rounds", type=_rounds, help="at least 3; default 5, with --quick 3")
     parser.add_argument("--quick", action="store_true", help=f"{quick}, for a first look")
     out = RESULTS / f"{name}.json"
     parser.add_argument("--out", type=Path, default=out, help="JSON file to write")
+    if page is not None:
+        parser.add_argument(
+            "--docs",
+            dest="page",
+            action="store_const",
+            const=DOCS / page,
+            help=f"also write the tables of {page}",
+        )
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--window", type=int, help="outstanding messages in the closed loop")
-    parser.add_argument("--batch", type=int, help="messages per send in the closed loop")
+    if loops:
+        parser.add_argument("--window", type=int, help="outstanding messages in the closed loop")
+        parser.add_argument("--batch", type=int, help="messages per send in the closed loop")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Draws the tables of the lives of links and of client sessions into docs/explanation/.
+"""Draws the tables of the lives of links, of client sessions and of `tree` into docs/explanation/.
 
 python scripts/life.py            write the figures anew
 python scripts/life.py --check    exit 1 if they are not what the code says
@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from isthmus.cooperation.tree.phases import PHASES
 from isthmus.exchange.client.life import CLIENT
 from isthmus.exchange.link.life import DIALING, GREETING, LINK
-from isthmus.exchange.tables import A, E, S, Table
+from isthmus.tables import A, E, S, Table
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "explanation"
@@ -47,6 +48,7 @@ def figures() -> dict[Path, dict[str, str]]:
             "greeting": figure(GREETING, "CONNACK", "CONNECT"),
             "dialing": figure(DIALING, "RESTING"),
         },
+        PAGES / "tree.md": {"phases": figure(PHASES, "DISCOVERY")},
         PAGES / "relay.md": {"client": figure(CLIENT, "CONNECT")},
     }
 

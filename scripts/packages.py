@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "isthmus"
 PAGE = ROOT / "docs" / "explanation" / "packages.md"
-EVERYWHERE = {"errors", "graph", "logs"}
+EVERYWHERE = {"errors", "graph", "logs", "tables"}
 """Modules that belong to no package, and may be imported anywhere."""
 
 

@@ -103,6 +103,7 @@ class Tool:
             "qos": {"t": 0, "l": 0},
             "payload_bytes": 32,
             "timeout_s": ANSWER_S,
+            "returning": [],
         }
         self._crew.ask(lambda _: order, "connected", ANSWER_S)
 

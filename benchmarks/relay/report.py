@@ -8,11 +8,13 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import commit, number, publish
 from benchmarks.relay.statistics import Target
 from benchmarks.relay.verdict import Figure
 from rich.console import Console
@@ -82,7 +84,7 @@ def print_report(
     for name, figure in figures.items():
         found = figure.spread
         values = (found.median, found.low, found.high, found.iqr)
-        numbers = (_number(value) for value in values)
+        numbers = (number(value) for value in values)
         rounds.add_row(name, figure.unit, *numbers, str(figure.rounds))
     console.print(rounds)
     table = Table(title="Targets", title_justify="left")
@@ -102,16 +104,22 @@ def conclude(
     parts: Mapping[str, Any],
     figures: Mapping[str, Figure],
     targets: Sequence[Target],
+    *,
+    page: Path | None = None,
 ) -> bool:
-    """Write `parts`, with the figures and targets, to `out` and show them; whether all are met."""
+    """Write `parts`, with the figures and targets, to `out` and show them; whether all are met.
+
+    With a `page` they go there, too.
+    """
     summary = {name: asdict(figure) for name, figure in figures.items()}
-    write_json(document_of({**parts, "summary": summary}, targets), out)
+    taken = {"commit": commit(), "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
+    document = document_of({**taken, **parts, "summary": summary}, targets)
+    write_json(document, out)
+    if page is not None:
+        publish(page, document)
+        console.print(f"written into {page.name}, and the figures beside it")
     print_report(console, figures, targets)
     for doubt in parts.get("doubts", ()):
         console.print(doubt, style="yellow")
     console.print(f"written to {out}")
     return all(target.met for target in targets)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"

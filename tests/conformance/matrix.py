@@ -14,7 +14,8 @@ as at first (HiveMQ delivers late when 64 clients return at once).  The node's s
 :data:`AGAIN` times.  What it saw must be one of the direct side's variants every time, the first
 time included: one run that the broker itself cannot explain is a difference.  So a fault of the
 node that shows in every second run never passes where it shows.  What a broker was seen to do in
-earlier measurements counts as well (:mod:`.variants`).  Only for the brokers that mix clients up
+earlier measurements counts as well (:mod:`.variants`); if it stopped there, then for one run of any
+of its scenarios.  Only for the brokers that mix clients up
 does the first run say nothing but that there is a doubt: a moquette with a stopped session loop,
 behind the node or not, is one that had run for a while, and the next runs are at fresh ones; such a
 fault of the node would pass once in 64 times.
@@ -36,7 +37,7 @@ from conformance.catalog import RAW, SCENARIOS, Scenario
 from conformance.clients import LIBRARIES
 from conformance.observation import Observation, Stopped, differences
 from conformance.stage import Address, Stage
-from conformance.variants import variants_of
+from conformance.variants import is_known_stop, variants_of
 from isthmus.brokers import broker_class, names
 
 from . import scenarios, scenarios_raw, scenarios_v5
@@ -150,11 +151,13 @@ class Outcome:
             is_silent(each) and (sum(silent) > 1 or any(silent[place : place + 1]))
             for place, each in enumerate(self.node_runs)
         ]
-        return [
+        found = [
             each
             for each, without_answer in zip(self.node_runs, excused, strict=True)
             if not without_answer and each.seen not in known
         ]
+        stops = [each for each in found if is_known_stop(cell.broker, cell.level, each.seen)]
+        return [each for each in found if each not in stops] if len(stops) == 1 else found
 
     @property
     def mended(self) -> bool:
@@ -334,7 +337,8 @@ class _Runner:
                         else:
                             run = Outcome(cell, (self.observe(cell, site.direct, patience_s),))
                         outcome = outcome.with_runs(run)
-                        answers = not any(map(is_silent, (*run.direct_runs, *run.node_runs)))
+                        seen = (*run.direct_runs, *run.node_runs)
+                        answers = not any("stopped" in each.seen for each in seen)
         return outcome.with_runs(before)
 
     def _in_a_crowd(self, site: Site, cell: Cell) -> tuple[Observation, ...]:

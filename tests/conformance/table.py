@@ -175,6 +175,12 @@ def render(outcomes: Mapping[Cell, Outcome]) -> str:
             "where the table has no +.",
             *_departures(outcomes),
             "",
+            "## Beyond the scenarios",
+            "",
+            "- moquette cuts off now and then who subscribes while a retained message is deleted: "
+            "1 to 5 of 400, directly "
+            "(`PYTHONPATH=tests python -m conformance.moquette_retained`).",
+            "",
             "## What varies",
             "",
             "Where the two sides differed, or a client found no answer to its CONNECT, the broker "

@@ -8,7 +8,7 @@ from isthmus.cooperation.registry import load
 from isthmus.sim.check import TOPOLOGIES, check_algorithm, check_scenario
 from isthmus.sim.scenarios import SCENARIOS
 
-ALGORITHMS = ("pf", "sf")
+ALGORITHMS = ("pf", "sf", "tree", "routed-tree", "topic-tree")
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))

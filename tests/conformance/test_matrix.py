@@ -36,6 +36,8 @@ SEEN = {
     "usual": Observation({"messages": ("1", "2")}, ({"messages": ("1", "2")},)),
     "seldom": Observation({"messages": ("2",)}, ({"messages": ("1", "2")},)),
     "wrong": Observation({"messages": ("1", "1")}, ({"messages": ("1", "2")},)),
+    "stops": Observation({"stopped": "SUBSCRIBE to t: no SUBACK"}),
+    "stops elsewhere": Observation({"stopped": "SUBSCRIBE to a/+: no SUBACK"}),
     "silent": Observation({"stopped": "CONNECT of client s: no CONNACK"}),
 }
 
@@ -160,5 +162,22 @@ def test_what_was_learned_before_counts(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert outcome.agrees
     assert len(outcome.node_runs) == 1
     (outcome,) = judged([], ["wrong"])
+    assert not outcome.agrees
+    variants._recorded.cache_clear()
+
+
+def test_where_a_broker_was_seen_to_stop_counts_once_in_each_scenario(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(variants, "FILE", tmp_path / "variants.json")
+    variants._recorded.cache_clear()
+    (outcome,) = judged([], ["wrong", "usual", "stops elsewhere"], broker="moquette")
+    assert not outcome.agrees
+    variants.add({("moquette", 4, "some-other"): [SEEN["stops"].seen]})
+    (outcome,) = judged([], ["wrong", "usual", "stops elsewhere"], broker="moquette")
+    assert outcome.agrees
+    (outcome,) = judged([], ["wrong", "stops", "stops elsewhere"], broker="moquette")
+    assert not outcome.agrees
+    (outcome,) = judged([], ["stops"], broker="mosquitto")
     assert not outcome.agrees
     variants._recorded.cache_clear()

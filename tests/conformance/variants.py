@@ -10,6 +10,7 @@ session of tests.  Nothing in that file was ever seen through a node only.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from conformance.observation import Plain, Seen
 
-__all__ = ["FILE", "add", "variants_of"]
+__all__ = ["FILE", "add", "is_known_stop", "variants_of"]
 
 FILE = Path(__file__).with_name("variants.json")
 
@@ -25,6 +26,20 @@ FILE = Path(__file__).with_name("variants.json")
 def variants_of(broker: str, level: int, scenario: str) -> list[Seen]:
     """What this broker was seen to do, whichever the library."""
     return _recorded().get(_key(broker, level, scenario), [])
+
+
+def is_known_stop(broker: str, level: int, seen: Seen) -> bool:
+    """Whether this broker was seen to stop at such a packet, in whichever scenario."""
+    prefix = _key(broker, level, "")
+    known = (
+        each for key, all_seen in _recorded().items() if key.startswith(prefix) for each in all_seen
+    )
+    return "stopped" in seen and _step(seen) in {_step(each) for each in known}
+
+
+def _step(seen: Seen) -> str:
+    """Where it stopped, but for the names: `SUBSCRIBE: no SUBACK`."""
+    return re.sub(r" (to|of client) \S+:", ":", str(seen.get("stopped", "")))
 
 
 def add(found: Mapping[tuple[str, int, str], Iterable[Seen]]) -> None:

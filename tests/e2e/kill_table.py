@@ -1,7 +1,7 @@
-"""Puts the recorded kills into the guarantees page: ``PYTHONPATH=tests python -m e2e.kill_table``.
+"""Puts the recorded kills into their pages: ``PYTHONPATH=tests python -m e2e.kill_table``.
 
-`make kill` writes docs/explanation/kill.json; what the page says of it stands between two marks and
-is written from that file, by nobody's hand.
+`make kill` writes docs/explanation/kill.json and kill-tree.json; what the pages of the guarantees
+and of `tree` say of them stands between two marks and is written from those files, by no hand.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PAGE", "RECORD", "main", "with_table"]
+__all__ = ["PAGE", "RECORD", "TREE_PAGE", "TREE_RECORD", "main", "with_table", "with_tree_table"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 PAGE = DOCS / "guarantees.md"
 RECORD = DOCS / "kill.json"
+TREE_PAGE = DOCS / "tree.md"
+TREE_RECORD = DOCS / "kill-tree.json"
 MARKED = re.compile(r"(<!-- kill -->\n).*(<!-- /kill -->)", re.DOTALL)
 
 
@@ -62,9 +64,42 @@ def _rows(faults: Iterable[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def with_tree_table(page: str, record: dict[str, Any]) -> str:
+    """The page of `tree` with what `record` says between the marks."""
+    plan, machine = record["plan"], record["machine"]
+    lines = [
+        f"{plan['nodes']} nodes, at each a publisher of QoS 1 and one of QoS 2 with "
+        f"{plan['messages_per_s_and_publisher']:g} messages a second. Commit {record['commit']}, "
+        f"{record['date'][:10]}, {machine['cores']} cores, load {machine['load_average'][0]:.0f} "
+        "when it ended.",
+        "",
+        "| killed | times | expected | lost | twice | flowing again, s | slowest message, s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in record["runs"]:
+        lines.append(f"| **`{run['algorithm']}`** | | | | | | |")
+        of_kind: dict[str, list[dict[str, Any]]] = {}
+        for each in run["kills"]:
+            of_kind.setdefault(f"{each['role']}, {each['links']}", []).append(each)
+        for kind, found in sorted(of_kind.items()):
+            expected, lost, twice = (
+                sum(each[key] for each in found) for key in ("expected", "lost", "doubled")
+            )
+            flowing_s = sorted(each["flowing_s"] for each in found)
+            lines.append(
+                f"| {kind} | {len(found)} | {expected:,} | {lost:,} | {twice:,} | "
+                f"{flowing_s[0]:.2f}-{flowing_s[-1]:.2f} | "
+                f"{max(each['slowest_s'] for each in found):.2f} |"
+            )
+    text = "\n".join(lines)
+    return MARKED.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page)
+
+
 def main() -> int:
-    """Write the page anew."""
+    """Write the pages anew."""
     PAGE.write_text(with_table(PAGE.read_text(), json.loads(RECORD.read_text())))
+    record = json.loads(TREE_RECORD.read_text())
+    TREE_PAGE.write_text(with_tree_table(TREE_PAGE.read_text(), record))
     return 0
 
 

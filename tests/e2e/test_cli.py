@@ -289,6 +289,40 @@ def test_a_fabric_whose_address_is_taken(tmp_path: Path) -> None:
     assert f"[listen] mqtt = {address}" in result.stderr
 
 
+def test_nodes_of_a_fabric_that_names_no_peers_find_each_other(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text(
+        '[[node]]\nid = "left"\nbroker = "embedded"\n[[node]]\nid = "right"\nbroker = "embedded"\n'
+        '[cooperation]\nalgorithm = "tree"\n[discovery]\ngroup = "239.255.77.84:0"\n'
+        "[limits]\ndrain_s = 0.5\n"
+    )
+    up = start("up", path)
+    wait_for(lambda: "Ctrl-C" in up.output(), up.output)
+    admins = re.findall(r"^(?:left|right): .*admin http://(\S+)/", up.output(), re.MULTILINE)
+    assert [states(admin) for admin in admins] == [{"right": "active"}, {"left": "active"}]
+    assert "links: by discovery in the group 239.255.77.84:" in up.output()
+    assert "note:" not in up.output()
+    drawn = r"built a tree, \d\.\d\d s after .*\n  (\w+)  root\n  └─ (\w+)  \d+\.\d ms\n"
+    assert set(re.search(drawn, up.output()).groups()) == {"left", "right"}  # type: ignore[union-attr]
+    with all_gone_after(up):
+        up.signal(signal.SIGTERM)
+        assert up.wait() == 0
+
+
+def test_a_wrong_option_of_the_algorithm_is_named_in_the_fabrics_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text(
+        '[[node]]\nid = "a"\n[cooperation]\nalgorithm = "tree"\nmerge_s = "soon"\n'
+        '[discovery]\ngroup = "239.255.77.84:0"\n'
+    )
+    for command in ("up", "check"):
+        result = isthmus(command, path)
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"{path}:5: cooperation.merge_s: 'soon' is not a number")
+
+
 def test_the_demo_ends_by_itself_with_everything_arrived() -> None:
     result = isthmus("up", "--for", 3)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -302,6 +336,31 @@ def test_the_demo_ends_by_itself_with_everything_arrived() -> None:
     assert carried, result.stdout
     assert int(carried[2]) == 2 * int(numbers[1])
     assert 0 < int(carried[1]) < int(carried[2])
+    assert "they found each other by multicast" in result.stdout
+    assert re.search(r"built a tree, \d\.\d\d s after the last of them was up", result.stdout)
+    assert len(re.findall(r"^  (?:garden|house|cloud)  root$", result.stdout, re.MULTILINE)) == 1
+    branches = re.findall(r"^ +[├└]─ (\w+)  \d+\.\d ms$", result.stdout, re.MULTILINE)
+    assert len(branches) == 2, result.stdout
+
+
+def test_the_demo_where_there_is_no_multicast() -> None:
+    """Three nodes that are told of each other, and a line that says why."""
+    program = (
+        "import isthmus.demo.run as demo; demo.no_multicast = lambda _: 'no such network'; "
+        "raise SystemExit(demo.run_demo(0.5))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "told to link as garden - house - cloud" in result.stdout
+    assert "(no such network)" in result.stdout
+    assert "built a tree" in result.stdout
+    assert "Every message that should have arrived did." in result.stdout
 
 
 def test_the_demo_at_ctrl_c(start: Callable[..., Running]) -> None:

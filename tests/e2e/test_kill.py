@@ -19,22 +19,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
-import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isthmus import __version__
 from support.fabrics import NodeFabric
+from support.recording import recorded
 from support.steady_load import LoadPublisher, LoadSubscriber
 
 LINKS = [("source", "hub"), ("relay", "hub"), ("sink", "relay"), ("side", "hub")]
@@ -287,28 +283,7 @@ def test_every_kind_of_victim_several_times(tmp_path: Path) -> None:
         if state:
             check(accounts)
     if "KILL_RECORD" in os.environ:
-        Path(os.environ["KILL_RECORD"]).write_text(recorded(runs))
-
-
-def recorded(runs: list[dict[str, Any]]) -> str:
-    """JSON with a line for every fault."""
-    whole = json.dumps({"schema": 1, **surroundings(), "runs": runs}, indent=1, ensure_ascii=False)
-    return re.sub(r"\n {5,}|\n {4}(?=[}\]])", " ", whole) + "\n"
-
-
-def surroundings() -> dict[str, Any]:
-    commit = ["git", "rev-parse", "--short", "HEAD"]
-    return {
-        "commit": subprocess.check_output(commit, text=True).strip(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "cores": os.cpu_count(),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-            "isthmus": __version__,
-            "load_average": os.getloadavg(),
-        },
-        "plan": {
+        plan = {
             "nodes": 5,
             "links": LINKS,
             "publishers": ["source", "side"],
@@ -316,5 +291,5 @@ def surroundings() -> dict[str, Any]:
             "qos": 1,
             "messages_per_s_and_publisher": RATE_PER_S,
             "restart_after_s": DOWN_S,
-        },
-    }
+        }
+        Path(os.environ["KILL_RECORD"]).write_text(recorded(plan, runs))

@@ -36,7 +36,7 @@ duration_s = {duration_s}
 trim_s = 0.4
 [load]
 interval_ms = 40.0
-[[server]]
+[[node]]
 id = "n1"
 address = "127.0.0.1:{port}"
 [[place]]

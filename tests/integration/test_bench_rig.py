@@ -35,15 +35,21 @@ from support.examples import unpack, unpack_algorithm
 from support.waiting import wait_for
 
 
-def scenario(*servers: dict[str, Any], algorithm: str = "sf", **emulation: Any) -> Scenario:
+def scenario(
+    *nodes: dict[str, Any],
+    algorithm: str = "sf",
+    tables: dict[str, Any] | None = None,
+    **emulation: Any,
+) -> Scenario:
     return Scenario.model_validate(
         {
-            "algorithm": algorithm,
             "scenario": {"name": "test"},
             "load": {"interval_ms": 100.0},
-            "place": [{"node": servers[0]["id"], "topic": "topic1", "publishers": 1}],
-            "server": servers,
+            "place": [{"node": nodes[0]["id"], "topic": "topic1", "publishers": 1}],
+            "node": nodes,
+            "cooperation": {"algorithm": algorithm},
             "emulation": emulation,
+            **(tables or {}),
         }
     )
 
@@ -164,8 +170,8 @@ def test_a_link_that_an_algorithm_dials_is_shaped_as_its_pair_is(
         folder=tmp_path / "rig",
     ) as rig:
         listening = {
-            server: tomllib.loads((tmp_path / "rig" / f"{server}.toml").read_text())
-            for server in rig.admins
+            node: tomllib.loads((tmp_path / "rig" / f"{node}.toml").read_text())
+            for node in rig.admins
         }
         wait_for(
             lambda: fetch_status(rig.admins["n1"])["fabric"]["algorithm"]["dialed"],
@@ -186,6 +192,30 @@ def test_a_link_that_an_algorithm_dials_is_shaped_as_its_pair_is(
             assert rtt_ms(rig, here, there) >= least_ms, (here, there)
         # n3's link to n2 is none of those that are slow.
         assert rtt_ms(rig, "n2", "n3") < rtt_ms(rig, "n1", "n3")
+
+
+def test_nodes_that_find_each_other_announce_their_proxies(tmp_path: Path) -> None:
+    tables = {
+        "cooperation": {"algorithm": "tree", "alpha": 3.0},
+        "discovery": {"group": "239.255.77.84:0", "every_s": 0.5},
+        "link": {"qos": 2, "dead_after_s": 2.0},
+        "limits": {"clients": 77},
+    }
+    nodes = [{"id": f"n{number}", "broker": "embedded"} for number in (1, 2, 3)]
+    folder = tmp_path / "rig"
+    with Rig(scenario(*nodes, tables=tables, link_delay_ms=30.0), folder=folder) as rig:
+        files = {name: tomllib.loads((folder / f"{name}.toml").read_text()) for name in rig.admins}
+        proxies = {name: file["node"]["advertise"] for name, file in files.items()}
+        for name, file in files.items():
+            assert file["cooperation"] == tables["cooperation"]
+            assert (file["link"]["qos"], file["link"]["dead_after_s"]) == (2, 2.0)
+            assert file["limits"]["clients"] == 77
+            assert file["discovery"]["every_s"] == 0.5
+            assert "peer" not in file
+            for other in files.keys() - {name}:
+                assert rtt_ms(rig, name, other) >= 60
+            peers = fetch_status(rig.admins[name])["fabric"]["peers"]
+            assert {peer["address"] for peer in peers} <= set(proxies.values())
 
 
 def test_a_row_starts_whose_nodes_know_their_neighbors_only(
@@ -226,11 +256,11 @@ def test_a_broker_that_is_missing_passes_through(monkeypatch: pytest.MonkeyPatch
         "isthmus.brokers.aedes.Aedes.missing", classmethod(lambda cls: absent), raising=True
     )
     for with_node in (True, False):
-        servers = [
+        nodes = [
             {"id": f"n{number}", "broker": broker, "with_node": with_node}
             for number, broker in enumerate(("mosquitto", "aedes", "mosquitto"))
         ]
-        with pytest.raises(BrokerMissing, match="get it"), Rig(scenario(*servers)):
+        with pytest.raises(BrokerMissing, match="get it"), Rig(scenario(*nodes)):
             pytest.fail("it cannot have started")
 
 
@@ -295,9 +325,9 @@ interval_ms = 100.0
 [emulation]
 cpu = 0.4
 link_delay_ms = 1.0
-[[server]]
+[[node]]
 id = "n1"
-[[server]]
+[[node]]
 id = "n2"
 peers = ["n1"]
 [[place]]

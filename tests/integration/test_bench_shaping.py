@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from isthmus.bench.rig import shaping
 from isthmus.bench.rig.lines import Lines, Shape, Shapes
-from isthmus.bench.rig.shaping_main import start_shaping
+from isthmus.bench.rig.shaping_main import order, start_shaping
 from isthmus.config.addresses import Address
 from isthmus.errors import ShapingFailed
 from isthmus.exchange.link.hello import Hello, write_connect
@@ -44,8 +45,12 @@ class Nodes:
             name: Address("127.0.0.1", listener.getsockname()[1])
             for name, listener in self._listeners.items()
         }
-        process, self._proxies = start_shaping(shapes, listening, folder)
-        self._exit.callback(end, process, 1.0)
+        self._folder = folder
+        self._process, self._proxies = start_shaping(shapes, listening, folder)
+        self._exit.callback(end, self._process, 1.0)
+
+    def order(self, what: Literal["cut", "heal"], *ways: tuple[str, str]) -> None:
+        order(self._process, self._folder, what, ways)
 
     def close(self) -> None:
         self._exit.close()
@@ -112,6 +117,40 @@ def sent_until_held(sock: socket.socket) -> int:
             sent += sock.send(bytes(65_536))
         except TimeoutError:
             return sent
+
+
+def test_nothing_passes_a_line_that_is_cut_until_it_is_whole(start: Start) -> None:
+    """a ══ c is cut, first in one direction; b ══ c is not."""
+    nodes = start(Shapes(Shape(0.001)), "abc")
+    near, far = nodes.dial("c", "a")
+    other, far_of_b = nodes.dial("c", "b")
+    nodes.order("cut", ("a", "c"))
+    near.sendall(b"held")
+    far.sendall(b"back")
+    other.sendall(b"b")
+    assert received(near, 4) == b"back"
+    assert received(far_of_b, 1) == b"b"
+    nodes.order("cut", ("a", "c"), ("c", "a"))
+    nodes.order("heal", ("a", "c"))  # one of the two cuts of that direction
+    far.sendall(b"too")
+    far.close()
+    calling, called = nodes.dial("c")  # who it is is not known yet
+    calling.sendall(greeting("a"))
+    for silent in (near, called):
+        silent.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            silent.recv(1)
+        silent.settimeout(TIMEOUT_S)
+    nodes.order("heal", ("a", "c"), ("c", "a"))
+    assert received(near) == b"too"
+    assert received(called, len(greeting("a"))) == greeting("a")
+
+
+def test_an_order_that_nobody_takes(start: Start, tmp_path: Path) -> None:
+    process, _ = start_shaping(Shapes(), {"x": Address("127.0.0.1", 1)}, tmp_path)
+    end(process, 0)
+    with pytest.raises(ShapingFailed, match="takes no orders"):
+        order(process, tmp_path, "cut", [("x", "y")])
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.15])

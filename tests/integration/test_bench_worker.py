@@ -74,6 +74,7 @@ class Load:
             "qos": {"t": 0, "l": 0},
             "payload_bytes": 32,
             "timeout_s": 20,
+            "returning": [],
         }
         self.say("connect", **(order | changed))
         return self.hear(expected)

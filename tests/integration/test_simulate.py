@@ -15,7 +15,7 @@ from isthmus.cooperation.publication_flooding.algorithm import PublicationFloodi
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.log.schema import Table, file_path
 from isthmus.pipeline.spark.indexes import compute
-from isthmus.simulate.exact import WRITER
+from isthmus.simulate.plan import WRITER
 from support.simulated import counted, simulated
 
 
@@ -60,7 +60,7 @@ def compare(spark: SparkSession, log: Path, shape: dict[str, Any], algorithm: st
     assert hops["hop_bytes"] == sum(column(log, "hops", "bytes"))
     assert 2 <= hops["path_max"] <= max(column(log, "hops", "hops"))
     links = [row for row in by_spark["traffic"] if row["kind"] == "link"]
-    assert len(links) == 2 * len(exact.links)
+    assert len(links) == 2 * len(exact.plan.links)
     assert sum(row["control_bytes_out"] for row in links) > 0
 
 

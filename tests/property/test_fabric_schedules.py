@@ -9,6 +9,7 @@ from isthmus.sim.soak import soak
 from support.examples import EXAMPLES
 
 ALGORITHMS = ("pf", "sf")
+TREES = ("tree", "routed-tree", "topic-tree")
 STARS = "isthmus_stars:StarPerTopic"
 QUICK = 50
 QUICK_ATTACKS = 12
@@ -30,6 +31,15 @@ def test_attacks(algorithm: str, profile: str) -> None:
     soaked = soak(algorithm, range(QUICK_ATTACKS), profile=profile, max_failures=1)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_ATTACKS
+
+
+@pytest.mark.parametrize("profile", PROFILES + ATTACKS)
+@pytest.mark.parametrize("algorithm", TREES)
+def test_trees(algorithm: str, profile: str) -> None:
+    """Of nodes that build them: over full meshes, and over other graphs."""
+    soaked = soak(algorithm, range(QUICK_MESHES), profile=profile, max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_MESHES
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ def test_thousands_of_meshes(stars: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS + TREES)
 def test_thousands_of_schedules(algorithm: str) -> None:
     soaked = soak(algorithm, range(10_000, 10_000 + LONG), max_failures=1)
     assert not soaked.failures, soaked.failures[0]

@@ -62,6 +62,30 @@ def test_any_order_of_changes(nodes: int, seed: int, growing: bool) -> None:
     assert not forest._rest
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 2**32))
+def test_edges_that_come_together(nodes: int, seed: int) -> None:
+    rng = random.Random(seed)
+    forest: MinimumForest[int, tuple[int, int, int]] = MinimumForest(0)
+    edges: Edges = {}
+    for _ in range(20):
+        chosen, connected = set(kruskal(edges)[0]), set(forest.members(0))
+        forest.changed, forest.moved = {}, set()
+        new: Edges = {}
+        for _ in range(rng.randint(0, nodes)):
+            a, b = sorted(rng.sample(range(nodes), 2))
+            if (a, b) not in edges:
+                new[a, b] = (rng.randrange(9), a, b)
+        forest.add_all({weight: ends for ends, weight in new.items()})
+        edges |= new
+        for ends in rng.sample(sorted(edges), rng.randint(0, len(edges) // 2)):
+            forest.remove(*ends)
+            del edges[ends]
+        check(forest, edges, nodes)
+        assert chosen ^ kruskal(edges)[0] <= {tuple(sorted(e)) for e in forest.changed.values()}
+        assert connected ^ forest.members(0) <= forest.moved
+
+
 @pytest.mark.parametrize("extra", [0, 2_000])
 def test_a_large_one(extra: int) -> None:
     rng = random.Random(1)

@@ -12,7 +12,7 @@ import pytest
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.log.schema import file_path
 from isthmus.sim.invariants import check_at_rest
-from isthmus.simulate.exact import WRITER
+from isthmus.simulate.plan import WRITER
 from support.simulated import counted, simulated
 
 CUT = {"at_s": 1.0, "for_s": 3.0, "source": ["n1", "n2"], "target": ["n3", "n4", "n5"]}

@@ -13,20 +13,25 @@ from hypothesis import strategies as st
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.life import LinkState
+from isthmus.exchange.topology import guard as topology
 from isthmus.exchange.topology.messages import (
     CHUNK_BYTES,
     MAX_COUNTER,
+    QUIET,
     Announcement,
     GuardHello,
     LinkEntry,
     NodeKey,
+    Opening,
     Update,
     encode_hello,
+    encode_opening,
     encode_updates,
     parse,
 )
 from support.topology_fabric import Fabric, Pair, is_forest, pair
 
+FEW = topology.FEW
 SHAPES = ("tree", "ring", "grid", "complete", "random")
 
 
@@ -104,8 +109,10 @@ def test_any_schedule_ends_in_a_spanning_forest(
     run_schedule(shape, count, events, patience, seed)
 
 
-def run_seeds(seeds: range) -> None:
+def run_seeds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other one as if the fabrics were large: all that comes in a pause is much."""
     for seed in seeds:
+        monkeypatch.setattr(topology, "FEW", seed % 2 * FEW)
         rng = random.Random(-1 - seed)
         arguments = (
             rng.choice(SHAPES),
@@ -120,14 +127,14 @@ def run_seeds(seeds: range) -> None:
             raise
 
 
-def test_hundreds_of_seeded_schedules() -> None:
-    run_seeds(range(300))
+def test_hundreds_of_seeded_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_seeds(range(300), monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_thousands_of_seeded_schedules() -> None:
-    run_seeds(range(300, 10_000))
+def test_thousands_of_seeded_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_seeds(range(300, 10_000), monkeypatch)
 
 
 # ---- what holds before rest, too ----
@@ -300,7 +307,7 @@ names_of_nodes = st.text(
 ).filter(str.isprintable)
 keys = st.builds(NodeKey, names_of_nodes, names_of_nodes)
 counters = st.integers(1, 2**53 - 1)
-entries = st.builds(LinkEntry, keys, counters, st.integers(0, 2**53 - 1))
+entries = st.builds(LinkEntry, keys, counters, st.integers(QUIET, 2**53 - 1))
 
 
 @st.composite
@@ -336,6 +343,18 @@ json_values = st.recursive(
 def test_no_bytes_do_more_than_a_remote_error(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse(payload)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**53 - 1), st.data())
+def test_an_opening_arrives_as_it_was_sent_or_is_refused(number: int, data: st.DataObject) -> None:
+    payload = encode_opening(number)
+    assert parse(payload) == Opening(number)
+    at = data.draw(st.integers(0, len(payload) - 1))
+    try:
+        assert isinstance(parse(payload[:at] + data.draw(st.binary(max_size=3))), Opening)
+    except RemoteProtocolError:
+        pass
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
+from isthmus.exchange.topology.messages import QUIET, Announcement, LinkEntry, NodeKey
 from isthmus.exchange.topology.view import ActiveTree, Ends, TopologyView, ends_of
 from support import topology_oracle
 
@@ -19,7 +19,7 @@ def some_announcement(node: NodeKey, keys: list[NodeKey], rng: random.Random) ->
     """Links to some, of few births and openings, so that often both ends say the same."""
     ends = {key.node_id: key for key in rng.sample(keys, len(keys)) if key.node_id != node.node_id}
     links = tuple(
-        LinkEntry(key, rng.choice([1, 1, 1, 2]), rng.choice([0, 1, 1]))
+        LinkEntry(key, rng.choice([1, 1, 1, 2]), rng.choice([0, 1, 1, QUIET]))
         for key in ends.values()
         if rng.random() < 0.6
     )
@@ -28,7 +28,7 @@ def some_announcement(node: NodeKey, keys: list[NodeKey], rng: random.Random) ->
 
 def open_paths(view: topology_oracle.TopologyView, target: NodeKey, own: list[NodeKey]) -> bool:
     """Whether open edges lead to `target`, without the edge to it; of ours also those to `own`."""
-    links = {ends for ends, edge in view.edges.items() if any(edge.openings)}
+    links = {ends for ends, edge in view.edges.items() if edge.open(ends in view.forest)}
     links |= {ends for key in own if (ends := ends_of(HERE, key)) in view.edges}
     if target not in own:
         links -= {ends_of(HERE, target)}
@@ -51,6 +51,7 @@ def check(view: TopologyView, said: dict[NodeKey, Announcement], rng: random.Ran
         assert (edges[ends].birth, edges[ends].active) == (edge.birth, edge.active)
         assert sorted(edges[ends].openings) == sorted(edge.openings)
         assert view.in_forest(ends) == (ends in expected.forest)
+        assert view.carries(ends) == (ends in expected.forest and edge.active)
     assert view.left_out() == expected.left_out
     for ends in expected.left_out:
         assert view.ring(ends) == expected.ring(ends)
@@ -72,6 +73,8 @@ def test_announcements_that_come_change_and_go_in_any_order(nodes: int, seed: in
     view = TopologyView(HERE, said.values())
     for _ in range(40):
         before = set(view.nodes)
+        carried = {ends for ends in view.connected_edges() if view.carries(ends)}
+        view.changed()
         key = rng.choice(keys)
         if former and rng.random() < 0.2:  # what was said before counts again
             announcement = rng.choice(former)
@@ -84,6 +87,25 @@ def test_announcements_that_come_change_and_go_in_any_order(nodes: int, seed: in
             said[key] = announcement = some_announcement(key, keys, rng)
             former.append(announcement)
             view.put(announcement)
+        assert before ^ view.nodes <= view.moved()
+        carries = {ends for ends in view.connected_edges() if view.carries(ends)}
+        connected = {ends for ends in carried ^ carries if ends[0] in before & view.nodes}
+        assert connected <= {ends_of(*ends) for ends in view.changed().values()}
+        check(view, said, rng)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 2**32))
+def test_announcements_that_come_together(nodes: int, seed: int) -> None:
+    rng = random.Random(seed)
+    keys = [NodeKey(f"n{number}", "1") for number in range(nodes)]
+    said = {HERE: Announcement(HERE, 1, ())}
+    view = TopologyView(HERE, said.values())
+    for _ in range(10):
+        before = set(view.nodes)
+        news = {key: some_announcement(key, keys, rng) for key in keys if rng.random() < 0.5}
+        said.update(news)
+        view.put(*news.values())
         assert before ^ view.nodes <= view.moved()
         check(view, said, rng)
 

@@ -20,6 +20,7 @@ from isthmus.cooperation.api import (
     LinkTraffic,
     Port,
     ReceivedPacket,
+    Resend,
     Resources,
     Route,
     SessionInfo,
@@ -67,7 +68,9 @@ class FakePort:
         self.clock_s = 1000.0
         self.timers: dict[Hashable, float] = {}
         self.changed_routes: list[list[str] | None] = []
+        self.resends = 0
         self.synchronized_with: list[SessionInfo] = []
+        self.compared: list[str] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
         self.awaited: set[str] = set()
         self.files: dict[str, bytes] = {}
@@ -122,13 +125,19 @@ class FakePort:
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         self.refused.append((session, error))
 
+    def compare_retained(self, session: SessionInfo) -> None:
+        self.compared.append(session.name)
+
     def synchronized(self, session: SessionInfo) -> None:
         self.synchronized_with.append(session)
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return bool(self.awaited - {session.name})
 
-    def routes_changed(self, filters: Iterable[str] | None = None) -> None:
+    def routes_changed(
+        self, filters: Iterable[str] | None = None, *, resend: bool | Resend = False
+    ) -> None:
+        self.resends += bool(resend)
         self.changed_routes.append(None if filters is None else list(filters))
 
     def set_timer(self, delay_s: float, key: Hashable) -> None:

@@ -39,10 +39,14 @@ from support.nodes import NodeProcess, free_port
 from support.raw import RawClient
 from support.waiting import wait_for
 
-__all__ = ["QUICK_LINKS", "FabricClient", "NodeFabric", "settled"]
+__all__ = ["QUICK_LINKS", "Closed", "FabricClient", "NodeFabric", "settled"]
 
 QUICK_LINKS: Mapping[str, Any] = {"dead_after_s": 1.0}
 """`[link]` for tests that wait for a peer to be missed."""
+
+
+class Closed(AssertionError):
+    """The other side ended the connection while a packet was waited for."""
 
 
 class FabricClient:
@@ -121,7 +125,8 @@ class FabricClient:
 
     def _packet(self) -> Any:
         packet = self.raw.receive()
-        assert packet is not None, "the connection was closed"
+        if packet is None:
+            raise Closed("the connection was closed")
         return packet
 
     def _until(self, *kinds: type) -> Any:

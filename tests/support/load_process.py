@@ -174,6 +174,9 @@ class LoadProcess:
                 "headroom": {"cpu": 0.1, "late_ms_max": 0.5, "late_share": 0.0},
                 "tcp": [],
                 "notes": [],
+                "lost_clients": 0,
+                "left_out": 0,
+                "returned": {},
             }
         )
 

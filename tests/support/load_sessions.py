@@ -31,7 +31,7 @@ def small_scenario(folder: Path, *, publishers: int = 2, subscribers: int = 3) -
         publisher = "n1"
         subscribers = ["n1"]
         interval_s = 0.1
-        [[server]]
+        [[node]]
         id = "n1"
         with_node = false
         [[place]]

@@ -10,6 +10,7 @@ from typing import Any
 
 from isthmus.simulate.exact import ExactRun
 from isthmus.simulate.file import Simulation, simulation_of
+from isthmus.simulate.plan import planned
 
 __all__ = ["Counted", "counted", "simulated"]
 
@@ -18,7 +19,7 @@ def simulated(log: Path, run: str, **tables: Any) -> ExactRun:
     """A run that is in the log, and whose clients remember; `tables` are those of a file."""
     faults = {key: tables.pop(key) for key in ("cut", "crash") if key in tables}
     wanted = simulation_of(tables, Simulation.model_validate(faults))
-    exact = ExactRun(wanted, log, run, remembers=True)
+    exact = ExactRun(planned(wanted), log, run, remembers=True)
     exact.record()
     return exact
 
@@ -35,9 +36,9 @@ class Counted:
 
 def counted(exact: ExactRun, sent: Counter[int]) -> Counted:
     """From the payloads that subscribers hold; `sent` is how much each publisher has sent."""
-    topics = {client.client: client.topic for client in exact.clients}
+    topics = {client.client: client.topic for client in exact.plan.clients}
     expected = delivered = duplicates = violations = 0
-    for client in exact.clients:
+    for client in exact.plan.clients:
         if client.role != "subscriber":
             continue
         expected += sum(n for publisher, n in sent.items() if topics[publisher] == client.topic)

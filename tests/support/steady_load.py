@@ -1,4 +1,4 @@
-"""A steady load at QoS 1 that survives what is done to the fabric, and an account of every message.
+"""A steady load at QoS 1 or 2 that survives what is done to the fabric; every message is counted.
 
 Publishers number their messages, repeat after a reconnect what was not acknowledged, and note when
 each was first sent and when acknowledged.  Subscribers have persistent sessions, come back when
@@ -23,7 +23,10 @@ from isthmus.mqtt.packets import (
     Connect,
     Packet,
     PubAck,
+    PubComp,
     Publish,
+    PubRec,
+    PubRel,
     SubAck,
     Subscribe,
     Subscription,
@@ -102,13 +105,21 @@ class LoadPublisher:
     port: int
     topic: str
     rate_per_s: float
+    qos: int = 1
     sent: list[Sent] = field(default_factory=list)
     """By number."""
     stopping: bool = False
+    resting: bool = False
+    """Sends nothing new."""
     _open: set[int] = field(default_factory=set)
 
     async def run(self) -> None:
         await _for_ever(self._connection)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether something is not acknowledged."""
+        return bool(self._open)
 
     @property
     def done(self) -> bool:
@@ -132,14 +143,14 @@ class LoadPublisher:
         # One packet identifier for each message, so that nothing depends on their reuse.
         assert number < 65_535, "more messages than packet identifiers"
         payload = f"{self.name}:{number}".encode()
-        wire.send(Publish(self.topic, payload, 1, dup=dup, packet_id=number + 1))
+        wire.send(Publish(self.topic, payload, self.qos, dup=dup, packet_id=number + 1))
 
     async def _publish(self, wire: _Wire) -> None:
         due_s = time.monotonic()
         while not self.stopping:
             due_s = max(due_s + 1 / self.rate_per_s, time.monotonic() - 0.1)
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            if len(self._open) < WINDOW:
+            if len(self._open) < WINDOW and not self.resting:
                 number = len(self.sent)
                 self._open.add(number)
                 self.sent.append(Sent(time.monotonic()))
@@ -148,7 +159,9 @@ class LoadPublisher:
     async def _acknowledgments(self, wire: _Wire) -> None:
         while True:
             packet = await wire.receive()
-            if isinstance(packet, PubAck):
+            if isinstance(packet, PubRec):
+                wire.send(PubRel(packet.packet_id))
+            if isinstance(packet, PubAck | PubRec):
                 number = packet.packet_id - 1
                 self._open.discard(number)
                 if self.sent[number].acknowledged_s is None:
@@ -162,10 +175,13 @@ class LoadSubscriber:
     name: str
     port: int
     topic_filter: str
+    qos: int = 1
     got: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     sessions: list[bool] = field(default_factory=list)
     """Session present, for each connection."""
     subscribed: asyncio.Event = field(default_factory=asyncio.Event)
+    _unreleased: set[int] = field(default_factory=set)
+    """Packet identifiers of QoS 2 whose PUBREL has not come: what has one again is no news."""
 
     async def run(self) -> None:
         await _for_ever(self._connection)
@@ -174,13 +190,20 @@ class LoadSubscriber:
         wire, connack = await connected(self.port, f"subscriber-{self.name}", clean=False)
         try:
             self.sessions.append(connack.session_present)
-            wire.send(Subscribe(1, (Subscription(self.topic_filter, 1),)))
+            wire.send(Subscribe(1, (Subscription(self.topic_filter, self.qos),)))
             while True:
                 packet = await wire.receive()
                 if isinstance(packet, SubAck):
                     self.subscribed.set()
                 elif isinstance(packet, Publish):
-                    self.got[packet.payload.decode()].append(time.monotonic())
-                    wire.send(PubAck(packet.packet_id))
+                    if packet.packet_id not in self._unreleased:
+                        self.got[packet.payload.decode()].append(time.monotonic())
+                    if packet.qos == 2:
+                        self._unreleased.add(packet.packet_id)
+                    answer = PubRec if packet.qos == 2 else PubAck
+                    wire.send(answer(packet.packet_id))
+                elif isinstance(packet, PubRel):
+                    self._unreleased.discard(packet.packet_id)
+                    wire.send(PubComp(packet.packet_id))
         finally:
             wire.close()

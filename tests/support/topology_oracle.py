@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
+from isthmus.exchange.topology.messages import QUIET, Announcement, LinkEntry, NodeKey
 from isthmus.graph import path_to, search
 
 __all__ = ["Edge", "Ends", "TopologyView", "ends_of"]
@@ -33,7 +33,13 @@ class Edge(NamedTuple):
 
     @property
     def active(self) -> bool:
-        return self.openings[0] == self.openings[1] > 0
+        """If it is in the forest: what a quiet end does is what the other one says."""
+        told = set(self.openings) - {QUIET}
+        return len(told) <= 1 and 0 not in told
+
+    def open(self, in_forest: bool) -> bool:
+        """Whether an end has it open."""
+        return max(self.openings) > 0 or (QUIET in self.openings and in_forest)
 
 
 class TopologyView:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isthmus.exchange.link.life import LINK, LinkEvent, LinkState
-from isthmus.exchange.tables import step
 from isthmus.exchange.topology.guard import GuardActions, TopologyGuard
+from isthmus.tables import step
 
 __all__ = ["WatchedGuard"]
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.kill_table import RECORD, with_table
+from e2e.kill_table import RECORD, TREE_PAGE, TREE_RECORD, with_table, with_tree_table
+from scripts import five_brokers
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
@@ -56,3 +57,20 @@ def test_the_table_of_kills_is_that_of_the_record() -> None:
         "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
     )
     assert f"Commit {record['commit']}" in page
+
+
+def test_the_table_of_killed_nodes_of_a_tree_is_that_of_the_record() -> None:
+    page, record = TREE_PAGE.read_text(), json.loads(TREE_RECORD.read_text())
+    assert page == with_tree_table(page, record), (
+        "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
+    )
+    assert f"Commit {record['commit']}" in page
+    kills = [each for run in record["runs"] for each in run["kills"]]
+    assert sum(each["lost"] + each["doubled"] for each in kills) == 0
+
+
+def test_the_five_brokers_that_are_shown_are_those_of_the_record() -> None:
+    page = five_brokers.PAGE.read_text()
+    record = json.loads(five_brokers.RECORD.read_text())
+    assert page == five_brokers.shown(page, record), "write it anew: python scripts/five_brokers.py"
+    assert f"commit {record['commit']}" in page

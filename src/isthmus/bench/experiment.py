@@ -1,6 +1,6 @@
 """One scenario, run: its servers started and watched, its clients playing, its runs recorded.
 
-    Scenario ──▶ Rig (brokers, nodes, quotas) ──▶ LoadSession (clients) ──▶ log ──▶ summary
+    Scenario ──▶ Rig (brokers, nodes, quotas) ──▶ LoadSession (clients, faults) ──▶ log ──▶ summary
 
 `one_run` and `search_limit` are what ``isthmus bench run`` and ``isthmus bench limit`` do;
 `limit_of` is the search alone, for whoever makes many.
@@ -22,6 +22,7 @@ from isthmus.bench.limit.trial import Measuring, measuring
 from isthmus.bench.rig.rig import Rig
 from isthmus.bench.scenario import Scenario
 from isthmus.bench.watch.watch import Watch
+from isthmus.errors import LimitError
 from isthmus.fabric.processes import interruptible
 from isthmus.pipeline.count.direct import RunSummary, summarize
 from isthmus.pipeline.log.run_files import remove_run
@@ -75,7 +76,7 @@ def loaded(
     """The scenario's servers and clients; `notes` gets what is not as the scenario asks for."""
     machines = machines or Machines()
     if progress is not None:
-        progress.say(f"starting {', '.join(server.id for server in scenario.server)}")
+        progress.say(f"starting {', '.join(node.id for node in scenario.node)}")
     with Rig(scenario, quotas=warm_up is None) as rig:
         every_s = min(1.0, scenario.scenario.duration_s / 8)
         watch = Watch(rig.watched, rig.admins, rig.throttled_ns, every_s=every_s)
@@ -89,6 +90,7 @@ def loaded(
             labels=labels,
             watch=watch,
             progress=progress,
+            rig=rig,
             notes=rig.notes,
         ) as session:
             if warm_up is not None:
@@ -125,6 +127,8 @@ def limit_of(
     `tell` hears of every measurement that is made.  Servers are started only if there is one, and
     anew after a run in which clients were cut off.
     """
+    if scenario.cut or scenario.crash:
+        raise LimitError("a limit is searched without faults; leave [[cut]] and [[crash]] out")
     notes: list[str] = []
     with LimitFile(file, scenario, labels, options) as kept, ExitStack() as stack:
         started: list[Measuring] = []
@@ -208,8 +212,8 @@ def search_limit(
 
 def labels_of(scenario: Scenario) -> dict[str, str]:
     """What the runs of a scenario are labeled with in the log."""
-    with_nodes = any(server.with_node for server in scenario.server)
+    with_nodes = any(node.with_node for node in scenario.node)
     return {
-        "broker": ",".join(dict.fromkeys(server.broker for server in scenario.server)),
-        "algorithm": scenario.algorithm if with_nodes else "",
+        "broker": ",".join(dict.fromkeys(node.broker for node in scenario.node)),
+        "algorithm": scenario.cooperation.algorithm if with_nodes else "",
     }

@@ -7,19 +7,24 @@ what the fields themselves already report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from isthmus.bench.scenario import Latency, Overview
+from isthmus.bench.scenario import Latency, Overview, ScenarioNode
 from isthmus.config.addresses import Address
+from isthmus.config.contradictions import fabric_contradictions, option_contradictions
+from isthmus.config.faults import fault_contradictions
 from isthmus.config.mistakes import Mistakes, Table, known_names, raw_table, raw_tables, same_ids
 from isthmus.errors import RemoteProtocolError
 from isthmus.graph import search
 from isthmus.mqtt.filters.topics import check_topic_name
 
-__all__ = ["scenario_contradictions", "too_short"]
+__all__ = ["scenario_contradictions", "started_contradictions", "too_short"]
 
 DEFAULT_DURATION_S = Overview.model_fields["duration_s"].default
 DEFAULT_TRIM_S = Overview.model_fields["trim_s"].default
+DEFAULT_BROKER = ScenarioNode.model_fields["broker"].default
 DEFAULT_LATENCY_TOPIC = Latency.model_fields["topic"].default
 
 
@@ -34,22 +39,36 @@ def scenario_contradictions(data: Table) -> Mistakes:
     if ("interval_ms" in load) == ("rate" in load):
         problem = "both say how often" if "rate" in load else "is required, or rate"
         yield ("load", "interval_ms"), f"{problem}; give one of them, like interval_ms = 10.0"
-    servers, places = raw_tables(data, "server"), raw_tables(data, "place")
-    yield from _servers(servers)
-    if data.get("algorithm") == "none" and any(server.get("peers") for _, server in servers):
-        yield (
-            ("algorithm",),
-            '"none" passes no message to a peer, but there are peers; write "sf" or "pf", or '
-            "remove the peers",
-        )
-    ids = _ids(servers)
+    nodes, places = raw_tables(data, "node"), raw_tables(data, "place")
+    yield from _nodes(nodes)
+    yield from fabric_contradictions(_fabric(data))
+    yield from option_contradictions(data)
+    ids = _ids(nodes)
     yield from _places(places, ids)
     latency = raw_table(data, "latency")
     yield from _latency(latency, ids, {place.get("topic") for _, place in _of_text(places)})
     if not any(place.get("publishers") for _, place in places) and not latency:
         yield ("place",), "nobody publishes; give a [[place]] publishers = 10"
-    yield from _apart(servers, places, latency)
-    yield from _emulated_links(raw_tables(raw_table(data, "emulation"), "link"), _by_id(servers))
+    yield from _apart(data, places, latency)
+    by_id = _by_id(nodes)
+    yield from _emulated_links(raw_tables(raw_table(data, "emulation"), "link"), by_id)
+    yield from fault_contradictions(data, partial(_no_line_to, by_id=by_id), duration)
+    if raw_tables(data, "cut") and raw_table(data, "link", "tls"):
+        problem = "hides which node calls which, so that nothing can be cut between two of them"
+        yield ("link", "tls"), f"{problem}; remove it, or every [[cut]]"
+
+
+def started_contradictions(data: Table) -> Mistakes:
+    """What only ``isthmus bench run`` takes: nodes that run already, and brokers without a node."""
+    for index, node in raw_tables(data, "node"):
+        if "address" in node:
+            yield (
+                ("node", index, "address"),
+                "of one that runs already is for `isthmus bench` alone",
+            )
+        elif node.get("with_node") is False:
+            problem = "a broker without a node is for `isthmus bench` alone; remove this"
+            yield ("node", index, "with_node"), problem
 
 
 def too_short(duration_s: float, trim_s: float) -> str:
@@ -62,52 +81,64 @@ def too_short(duration_s: float, trim_s: float) -> str:
     )
 
 
-def _servers(servers: list[tuple[int, Table]]) -> Mistakes:
-    yield from same_ids("server", servers)
-    by_id = _by_id(servers)
-    for index, server in servers:
-        for problem in _wrong_peers(server, by_id):
-            yield ("server", index, "peers"), problem
+def _fabric(data: Table) -> Table:
+    """The file as a fabric's: what runs already is none of its nodes, and takes no place there."""
+    nodes = data.get("node")
+    if not isinstance(nodes, list):
+        return data
+    started = [
+        {"broker": DEFAULT_BROKER, **node}
+        if isinstance(node, Mapping) and "address" not in node
+        else None
+        for node in nodes
+    ]
+    return {**data, "node": started}
+
+
+def _nodes(nodes: list[tuple[int, Table]]) -> Mistakes:
+    yield from same_ids("node", nodes)
+    by_id = _by_id(nodes)
+    for index, node in nodes:
+        for problem in _wrong_peers(node, by_id):
+            yield ("node", index, "peers"), problem
             break  # one line of the file, one mistake at a time
-        broker = server.get("broker")
-        if server.get("with_node") is False and str(broker).startswith("mqtts:"):
+        broker = node.get("broker")
+        if node.get("with_node") is False and str(broker).startswith("mqtts:"):
             yield (
-                ("server", index, "broker"),
+                ("node", index, "broker"),
                 f'the load tool speaks no TLS, so it cannot load "{broker}"; give a mqtt:// URL, '
                 "or remove with_node = false",
             )
+        if "address" not in node:
+            continue
         for key in ("address", "admin"):
-            if _port(server.get(key)) == 0:
-                yield ("server", index, key), f'"{server[key]}" has no port to connect to'
-        if "address" not in server:
-            for key in ("admin", "username", "password"):
-                if key in server:
-                    yield (
-                        ("server", index, key),
-                        "is for one that runs already; give its address too",
-                    )
-                    break
-        elif "password" in server and "username" not in server:
-            yield ("server", index, "username"), "is required because there is a password"
+            if _port(node.get(key)) == 0:
+                yield ("node", index, key), f'"{node[key]}" has no port to connect to'
+        for key in ("mqtt", "ws", "link", "password_file"):
+            if key in node:
+                problem = "is for one that is started here; remove it, or the address"
+                yield ("node", index, key), problem
+        if "password" in node and "username" not in node:
+            yield ("node", index, "username"), "is required because there is a password"
 
 
-def _wrong_peers(server: Table, by_id: Mapping[str, Table]) -> Iterator[str]:
-    peers = server.get("peers")
+def _wrong_peers(node: Table, by_id: Mapping[str, Table]) -> Iterator[str]:
+    peers = node.get("peers")
     if not isinstance(peers, list) or not peers:
         return
-    if server.get("with_node") is False:
+    if node.get("with_node") is False:
         yield "a bare broker has no links; remove with_node = false, or the peers"
-    if "address" in server:
+    if "address" in node:
         yield "what runs already is linked by its own node's file; remove the peers"
     seen: set[str] = set()
     for peer in (peer for peer in peers if isinstance(peer, str)):
         if peer in seen:
             yield f'"{peer}" is named twice; remove one of the two'
         seen.add(peer)
-        if peer == server.get("id"):
-            yield f'"{peer}" is this server itself; name another one'
+        if peer == node.get("id"):
+            yield f'"{peer}" is this node itself; name another one'
         elif (other := by_id.get(peer)) is None:
-            yield _no_server(peer, [name for name in by_id if name != server.get("id")])
+            yield _no_node(peer, [name for name in by_id if name != node.get("id")])
         elif other.get("with_node") is False:
             yield f'"{peer}" is a bare broker, which has no links; remove its with_node = false'
         elif "address" in other:
@@ -130,7 +161,7 @@ def _emulated_links(links: list[tuple[int, Table]], by_id: Mapping[str, Table]) 
         elif len(pair) != 2:
             pass  # already reported by the field itself
         elif pair[0] == pair[1]:
-            yield key, f'"{pair[0]}" is named twice; name the two servers that the line joins'
+            yield key, f'"{pair[0]}" is named twice; name the two nodes that the line joins'
         elif first.setdefault(frozenset(pair), index) != index:
             earlier = f"emulation.link[{first[frozenset(pair)]}]"
             yield (
@@ -141,12 +172,12 @@ def _emulated_links(links: list[tuple[int, Table]], by_id: Mapping[str, Table]) 
 
 
 def _no_line_to(name: str, by_id: Mapping[str, Table]) -> str:
-    server = by_id.get(name)
-    if server is None:
-        return _no_server(name, list(by_id))
-    if server.get("with_node") is False:
+    node = by_id.get(name)
+    if node is None:
+        return _no_node(name, list(by_id))
+    if node.get("with_node") is False:
         return f'"{name}" is a bare broker, which has no links; remove its with_node = false'
-    if "address" in server:
+    if "address" in node:
         return f'"{name}" runs already, and only what is started here is emulated; remove it here'
     return ""
 
@@ -155,7 +186,7 @@ def _places(places: list[tuple[int, Table]], ids: list[str]) -> Mistakes:
     for index, place in places:
         node = place.get("node")
         if isinstance(node, str) and node not in ids:
-            yield ("place", index, "node"), _no_server(node, ids)
+            yield ("place", index, "node"), _no_node(node, ids)
         if not place.get("publishers") and not place.get("subscribers"):
             yield ("place", index), "places nobody; give publishers = 10 or subscribers = 10"
         if problem := _wrong_topic(place.get("topic")):
@@ -170,7 +201,7 @@ def _latency(latency: Table, ids: list[str], topics: set[Any]) -> Mistakes:
     ):
         for node in nodes:
             if isinstance(node, str) and node not in ids:
-                yield ("latency", key), _no_server(node, ids)
+                yield ("latency", key), _no_node(node, ids)
                 break
     topic = latency.get("topic", DEFAULT_LATENCY_TOPIC)
     if latency and isinstance(topic, str) and topic in topics:
@@ -179,11 +210,10 @@ def _latency(latency: Table, ids: list[str], topics: set[Any]) -> Mistakes:
         yield ("latency", "topic"), problem
 
 
-def _apart(
-    servers: list[tuple[int, Table]], places: list[tuple[int, Table]], latency: Table
-) -> Mistakes:
+def _apart(data: Table, places: list[tuple[int, Table]], latency: Table) -> Mistakes:
     """Subscribers that no message of their topic can reach; unknown for what runs already."""
-    part = _parts(servers)
+    finds = "group" in raw_table(data, "discovery")
+    part = _parts(raw_tables(data, "node"), finds=finds)
     publishers: dict[str, list[str]] = {}
     for _, place in _of_text(places):
         if place.get("publishers") and place["node"] in part:
@@ -205,32 +235,34 @@ def _apart(
                 break
 
 
-def _parts(servers: list[tuple[int, Table]]) -> dict[str, str]:
-    """Which servers the links join: each one's id to the least id of its part."""
-    started = {
-        server["id"]: server
-        for _, server in servers
-        if _is_named(server) and "address" not in server
-    }
+def _parts(nodes: list[tuple[int, Table]], *, finds: bool) -> dict[str, str]:
+    """Which nodes are joined: each one's id to the least id of its part.
+
+    If each `finds` the others, all are, but for bare brokers.
+    """
+    started = {node["id"]: node for _, node in nodes if _is_named(node) and "address" not in node}
     links = [
         (identity, peer)
-        for identity, server in started.items()
-        for peers in [server.get("peers")]
+        for identity, node in started.items()
+        for peers in [node.get("peers")]
         for peer in (peers if isinstance(peers, list) else ())
         if isinstance(peer, str) and peer in started
     ]
+    if finds:
+        found = [name for name, node in started.items() if node.get("with_node") is not False]
+        links += pairwise(found)
     return {identity: min(search(links, identity)) for identity in started}
 
 
 def _not_joined(source: str, node: str, topic: object) -> str:
     return (
         f'"{topic}" is published at {source}, but no links lead from there to {node}; '
-        "join them by peers"
+        "join them by peers or [discovery]"
     )
 
 
-def _no_server(name: str, known: list[str]) -> str:
-    return f'there is no [[server]] "{name}"{known_names(name, known)}'
+def _no_node(name: str, known: list[str]) -> str:
+    return f'there is no [[node]] "{name}"{known_names(name, known)}'
 
 
 def _wrong_topic(topic: object) -> str:
@@ -256,21 +288,21 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
-def _ids(servers: list[tuple[int, Table]]) -> list[str]:
-    return [server["id"] for _, server in servers if _is_named(server)]
+def _ids(nodes: list[tuple[int, Table]]) -> list[str]:
+    return [node["id"] for _, node in nodes if _is_named(node)]
 
 
-def _by_id(servers: list[tuple[int, Table]]) -> dict[str, Table]:
-    """The first server of each id."""
+def _by_id(nodes: list[tuple[int, Table]]) -> dict[str, Table]:
+    """The first node of each id."""
     by_id: dict[str, Table] = {}
-    for _, server in servers:
-        if _is_named(server):
-            by_id.setdefault(server["id"], server)
+    for _, node in nodes:
+        if _is_named(node):
+            by_id.setdefault(node["id"], node)
     return by_id
 
 
-def _is_named(server: Table) -> bool:
-    return isinstance(server.get("id"), str)
+def _is_named(node: Table) -> bool:
+    return isinstance(node.get("id"), str)
 
 
 def _of_text(places: list[tuple[int, Table]]) -> list[tuple[int, Table]]:

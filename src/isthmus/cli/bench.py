@@ -61,7 +61,7 @@ ScenarioFile = Annotated[
     ),
 ]
 BrokerKind = Annotated[
-    str | None, typer.Option(metavar="KIND", help="Use this broker at every server instead.")
+    str | None, typer.Option(metavar="KIND", help="Use this broker at every node instead.")
 ]
 Algorithm = Annotated[
     str | None, typer.Option(metavar="NAME", help="Use this cooperation algorithm instead.")
@@ -250,6 +250,68 @@ def ildm(
     from isthmus.reproduce.ildm.command import Settings, run_ildm
 
     raise typer.Exit(run_ildm(Settings(out, quick, tuple(only or ()), grid, docs)))
+
+
+@reproduce.command()
+def overlays(
+    *,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Fewer settings, short: under 10 minutes on 2 cores."),
+    ] = False,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Report, figures and logs; one that was begun goes on."),
+    ] = Path("reproduce-overlays"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only fig6 to fig9, table2, a setting like l50-t60, or l50-t60-single; repeat it.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Begin no further round after so many (--quick: 9)."),
+    ] = None,
+    broker: Annotated[
+        str, typer.Option(metavar="NAME", help="The broker at all five nodes.")
+    ] = "mosquitto",
+    publishers: Annotated[int, typer.Option(min=1, max=10_000, help="All together.")] = 20,
+    subscribers: Annotated[int, typer.Option(min=1, max=10_000, help="All together.")] = 5,
+    rate: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="Messages/s of each publisher.")
+    ] = 1.0,
+    stress_rate: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="The same in the stress test.")
+    ] = 10.0,
+    messages: Annotated[
+        int,
+        typer.Option(
+            min=1, max=100_000, help="Of each publisher at the normal rate (the paper: 500)."
+        ),
+    ] = 3,
+    seed: Annotated[int, typer.Option(help="Of clients, lines and kills.")] = 1,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write figures, their JSON and tables there."),
+    ] = None,
+) -> None:
+    """Overlays section 6: flooding, single overlay and topic overlays on five brokers."""
+    from isthmus.reproduce.overlays.command import Settings, run_overlays
+    from isthmus.reproduce.overlays.experiments import Parameters
+
+    parameters = Parameters(
+        publishers=publishers,
+        subscribers=subscribers,
+        rate=rate,
+        stress_rate=stress_rate,
+        messages=messages,
+        broker=broker,
+        seed=seed,
+    )
+    settings = Settings(out, quick, tuple(only or ()), parameters, minutes, docs)
+    raise typer.Exit(run_overlays(settings))
 
 
 def _scenario(name: str, *, interval_ms: float | None, **changes: Any) -> Scenario:

@@ -30,8 +30,8 @@ app = typer.Typer(
     help=(
         "Joins MQTT brokers of any make into one fabric.\n\n"
         "A node stands between clients and a broker that is left as it is. "
-        "Try it: `isthmus up` shows three linked nodes, their brokers, sensors and subscribers "
-        "on this machine."
+        "Try it: `isthmus up` shows three nodes that find each other, their brokers, sensors and "
+        "subscribers on this machine."
     ),
     epilog="Exit codes: 0 as asked; 1 a failure while running; 2 wrong configuration or usage.",
 )
@@ -83,7 +83,9 @@ def node(
 def up(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FABRIC.toml", help="The fabric's file; none: the demo."),
+        typer.Argument(
+            metavar="FABRIC.toml", help="The fabric's or scenario's file; none: the demo."
+        ),
     ] = None,
     for_s: Annotated[
         float | None,
@@ -95,10 +97,21 @@ def up(
         from isthmus.demo.run import run_demo
 
         raise typer.Exit(run_demo(for_s))
-    from isthmus.config.files import load_fabric_config
+    from isthmus.config.files import is_scenario_file, load_fabric_config
     from isthmus.fabric.processes import run_fabric
 
-    raise typer.Exit(run_fabric(load_fabric_config(file), for_s))
+    if is_scenario_file(file):
+        from isthmus.bench.scenario import load_scenario
+
+        scenario = load_scenario(file, all_started=True)
+        typer.echo(
+            f"The fabric of scenario {scenario.name!r} alone: its load, delays and faults are for "
+            "`isthmus bench run` and `isthmus simulate`."
+        )
+        raise typer.Exit(run_fabric(scenario.fabric, for_s))
+    config = load_fabric_config(file)
+    _check_algorithm(file, config.cooperation)
+    raise typer.Exit(run_fabric(config, for_s))
 
 
 @app.command()
@@ -118,14 +131,16 @@ def check(
         load_fabric_config,
         load_node_config,
     )
-    from isthmus.cooperation.registry import load
     from isthmus.fabric.links import notes
 
     if is_scenario_file(file):
         from isthmus.bench.scenario import load_scenario
 
         scenario = load_scenario(file)
-        typer.echo(f"ok: {file} is the scenario {scenario.name!r}\n")
+        typer.echo(f"ok: {file} is the scenario {scenario.name!r}")
+        for note in notes(scenario.fabric, tree=_needs_tree(scenario.cooperation)):
+            typer.echo(f"note: {note}")
+        typer.echo()
         _print_values(scenario)
     elif is_simulation_file(file):
         from isthmus.simulate.file import load_simulation
@@ -137,7 +152,7 @@ def check(
         fabric = load_fabric_config(file)
         _check_algorithm(file, fabric.cooperation)
         typer.echo(f"ok: {file} is a fabric of {len(fabric.node)} node(s)")
-        for note in notes(fabric, tree=load(fabric.cooperation.algorithm).topology == "tree"):
+        for note in notes(fabric, tree=_needs_tree(fabric.cooperation)):
             typer.echo(f"note: {note}")
         typer.echo()
         _print_values(fabric)
@@ -146,6 +161,12 @@ def check(
         _check_algorithm(file, config.cooperation)
         typer.echo(f"ok: {file} is the node {config.node.id!r}\n")
         _print_values(config)
+
+
+def _needs_tree(cooperation: Cooperation) -> bool:
+    from isthmus.cooperation.registry import load
+
+    return load(cooperation.algorithm).topology == "tree"
 
 
 def _check_algorithm(file: Path, cooperation: Cooperation) -> None:

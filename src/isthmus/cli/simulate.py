@@ -5,22 +5,30 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.errors import IsthmusError
 
+if TYPE_CHECKING:
+    from isthmus.simulate.plan import Plan
+
 __all__ = ["simulate"]
 
 NEEDED = ("numpy", "pyarrow")
+OF_SCENARIOS = ("algorithm", "seed", "duration_s", "interval_ms", "settle_s")
+"""The options that change a scenario."""
+
+Options = dict[str, dict[str, Any]]
 
 
 def simulate(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="SIMULATION.toml", help="What to simulate; options count before it."
+            metavar="FILE.toml",
+            help="A simulation's file or a scenario's; options count before it.",
         ),
     ] = None,
     *,
@@ -78,6 +86,7 @@ def simulate(
 ) -> None:
     """Run a fabric of production nodes on a virtual clock and record every message and hop.
 
+    A scenario's file is played as `isthmus bench run` plays it, faults included.
     The same options give the same messages on the same ways.  `isthmus bench index DIR` computes
     every index of the log by Spark.
     """
@@ -87,35 +96,71 @@ def simulate(
         )
     from isthmus.pipeline.log.run_files import is_run_name
     from isthmus.simulate.command import run_exact
-    from isthmus.simulate.file import Simulation, load_simulation, simulation_of
 
-    wanted = simulation_of(
-        {
-            "simulation": {
-                "nodes": nodes,
-                "topology": topology,
-                "links": links,
-                "seed": seed,
-                "duration_s": duration_s,
-                "settle_s": settle_s,
-            },
-            "cooperation": {"algorithm": algorithm},
-            "load": {
-                "topics": topics,
-                "publishers": publishers,
-                "subscribers": subscribers,
-                "interval_ms": interval_ms,
-                "qos": qos,
-                "payload_bytes": payload_bytes,
-            },
-            "network": {"delay_ms": delay_ms},
-        },
-        Simulation() if file is None else load_simulation(file),
-    )
     if run is not None and not is_run_name(run):
         raise typer.BadParameter(
             f"{run!r}: use letters, digits, '.', '_' and '-', no '.' first", param_hint="--run"
         )
-    shape, name = wanted.simulation, wanted.cooperation.algorithm
-    default = f"{name}-{shape.topology}-{shape.nodes}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    run_exact(wanted, log, run or default)
+    options: Options = {
+        "simulation": {
+            "nodes": nodes,
+            "topology": topology,
+            "links": links,
+            "seed": seed,
+            "duration_s": duration_s,
+            "settle_s": settle_s,
+        },
+        "cooperation": {"algorithm": algorithm},
+        "load": {
+            "topics": topics,
+            "publishers": publishers,
+            "subscribers": subscribers,
+            "interval_ms": interval_ms,
+            "qos": qos,
+            "payload_bytes": payload_bytes,
+        },
+        "network": {"delay_ms": delay_ms},
+    }
+    plan = _planned(file, options)
+    default = plan.name if _is_scenario(file) else f"{plan.algorithm}-{plan.name}"
+    run_exact(plan, log, run or f"{default}-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+
+
+def _planned(file: Path | None, options: Options) -> Plan:
+    from isthmus.simulate.file import Simulation, load_simulation, simulation_of
+    from isthmus.simulate.plan import planned, planned_scenario
+
+    if file is None or not _is_scenario(file):
+        base = Simulation() if file is None else load_simulation(file)
+        return planned(simulation_of(options, base))
+    from isthmus.bench.scenario import load_scenario
+
+    given = {
+        key: value
+        for table in options.values()
+        for key, value in table.items()
+        if value is not None
+    }
+    if wrong := [key for key in given if key not in OF_SCENARIOS]:
+        raise typer.BadParameter(f"{', '.join(wrong)}: {file} says it; change it there")
+    interval_ms = given.get("interval_ms")
+    try:
+        scenario = load_scenario(file, all_started=True).changed(
+            algorithm=given.get("algorithm"),
+            duration_s=given.get("duration_s"),
+            interval_ns=None if interval_ms is None else round(interval_ms * 1e6),
+            seed=given.get("seed"),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return planned_scenario(scenario, given.get("settle_s"))
+
+
+def _is_scenario(file: Path | None) -> bool:
+    """Whether it is a scenario's file, or the name of one that ships."""
+    if file is None:
+        return False
+    from isthmus.bench.scenario import shipped
+    from isthmus.config.files import is_scenario_file
+
+    return is_scenario_file(file) if file.exists() or file.suffix else file.name in shipped()

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from isthmus.config.addresses import Address, BrokerUrl
-from isthmus.config.fields import is_loopback
-from isthmus.config.files import PROTECT, Limits, Listen
+from isthmus.config.fields import ip_version, is_loopback
+from isthmus.config.files import PROTECT, Cooperation, Limits, Listen, option_error
 from isthmus.config.mistakes import (
     Loc,
     Mistakes,
@@ -23,8 +23,10 @@ from isthmus.config.mistakes import (
     same_ids,
     unknown_key,
 )
+from isthmus.cooperation.registry import check_options
+from isthmus.errors import AlgorithmError
 
-__all__ = ["fabric_contradictions", "node_contradictions"]
+__all__ = ["fabric_contradictions", "node_contradictions", "option_contradictions"]
 
 BELIEVED = "whoever answers there, or is in between, would be believed"
 
@@ -107,15 +109,47 @@ def node_contradictions(data: Table) -> Mistakes:
 
 def _discovery_contradictions(data: Table) -> Mistakes:
     discovery, link = raw_table(data, "discovery"), raw_table(data, "link")
-    for key in ("interface", "ttl"):
-        if key in discovery and "group" not in discovery:
-            yield ("discovery", key), "has no effect without discovery.group; set it or remove this"
+    yield from _group_contradictions(discovery, ("interface", "ttl"))
     told = [key for key in ("group", "seeds", "listen") if discovery.get(key)]
     if told and not {"secret", "secret_file"} & link.keys():
         yield (
             ("discovery", told[0]),
             "needs link.secret or link.secret_file: without one, anybody could announce a node and "
             "have this one dial it",
+        )
+    yield from _finds_in_vain(data, told[0] if told else "")
+
+
+def _group_contradictions(discovery: Table, keys: tuple[str, ...]) -> Mistakes:
+    """Keys that mean nothing without a group, and an interface that is none of its family."""
+    for key in keys:
+        if key in discovery and "group" not in discovery:
+            yield ("discovery", key), "has no effect without discovery.group; set it or remove this"
+    group, interface = _parsed(discovery.get("group")), discovery.get("interface")
+    if group is None or not isinstance(interface, str) or not interface:
+        return
+    if ":" in group.host:
+        if ip_version(interface) is not None:
+            yield (
+                ("discovery", "interface"),
+                f'"{interface}" is an address; for an IPv6 group write the name of the interface, '
+                'like "eth0"',
+            )
+    elif ip_version(interface) != 4:
+        yield (
+            ("discovery", "interface"),
+            f'"{interface}" is no IPv4 address; for the group {group.host} write this machine\'s '
+            'address in that network, like "192.0.2.7", or "127.0.0.1" for this machine alone',
+        )
+
+
+def _finds_in_vain(data: Table, key: str) -> Mistakes:
+    if key and raw_table(data, "cooperation").get("algorithm") == "none":
+        yield (
+            ("cooperation", "algorithm"),
+            f'"none" passes no message to another node, but discovery.{key} is to find some; write '
+            '"tree" (the nodes build one) or "sf" (messages go where somebody listens), or remove '
+            "[discovery]",
         )
 
 
@@ -262,7 +296,46 @@ def fabric_contradictions(data: Table) -> Mistakes:
     yield from _fabric_peers(nodes, _is_protected(data))
     has_peers = any(table.get("peers") for _, table in nodes)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), has_peers)
+    yield from _fabric_discovery(data, nodes)
     yield from _pending_too_small(data)
+
+
+def option_contradictions(data: Table) -> Mistakes:
+    """What the algorithm says of its own keys, which no file's model knows."""
+    cooperation = raw_table(data, "cooperation")
+    name = cooperation.get("algorithm", Cooperation().algorithm)
+    if not isinstance(name, str):
+        return
+    try:
+        check_options(name, {key: each for key, each in cooperation.items() if key != "algorithm"})
+    except AlgorithmError:
+        return  # already reported by the field itself
+    except ValueError as error:
+        (mistake,) = option_error(error).mistakes
+        yield tuple(mistake.key.split(".")), mistake.problem
+
+
+def _fabric_discovery(data: Table, nodes: list[tuple[int, Table]]) -> Mistakes:
+    discovery = raw_table(data, "discovery")
+    yield from _group_contradictions(discovery, ("interface", "ttl", "every_s"))
+    group = _parsed(discovery.get("group"))
+    if group is None:
+        return
+    if ":" in group.host and "interface" not in discovery:
+        yield (
+            ("discovery", "interface"),
+            "is required for an IPv6 group: the name of the interface, like "
+            '"lo"; or write an IPv4 group, like "239.255.77.84:0"',
+        )
+    for index, table in nodes:
+        address = _parsed(table.get("link"))
+        if address is not None and address.host in ("0.0.0.0", "::"):
+            yield (
+                ("node", index, "link"),
+                f"{address} is every address of this machine, but with [discovery] the others are "
+                "told where to dial; write one of them",
+            )
+    yield from _finds_in_vain(data, "group")
 
 
 def _fabric_login(index: int, table: Table) -> Mistakes:

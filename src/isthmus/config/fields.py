@@ -33,6 +33,7 @@ __all__ = [
     "MIN_SECRET",
     "AddressField",
     "AlgorithmName",
+    "AnyGroupField",
     "BrokerKind",
     "BrokerUrlField",
     "FileField",
@@ -48,6 +49,7 @@ __all__ = [
     "Section",
     "TextFileField",
     "fabric_broker",
+    "ip_version",
     "is_loopback",
     "known_algorithm",
 ]
@@ -66,6 +68,14 @@ class Section(BaseModel):
 def is_loopback(host: str) -> bool:
     """Whether `host` is this machine as only this machine itself reaches it."""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def ip_version(host: str) -> int | None:
+    """4 or 6; None if `host` is a name."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return None
 
 
 def _text(value: object) -> str:
@@ -91,7 +101,7 @@ def _peer_address(address: Address) -> Address:
     return address
 
 
-def _group(address: Address) -> Address:
+def _multicast(address: Address) -> Address:
     try:
         group = ipaddress.ip_address(address.host)
     except ValueError:
@@ -101,7 +111,11 @@ def _group(address: Address) -> Address:
             f'"{address}" is no multicast group; write one like "239.255.77.84:7884" or '
             '"[ff05::7784]:7884"'
         )
-    if address.port == 0:
+    return address
+
+
+def _group(address: Address) -> Address:
+    if _multicast(address).port == 0:
         raise ValueError(f'"{address}" has no port; all nodes of the group need the same')
     return address
 
@@ -210,6 +224,7 @@ _hidden = PlainSerializer(lambda _: HIDDEN, return_type=str, when_used="json-unl
 AddressField = Annotated[Address, PlainValidator(_address), _as_text]
 HostName = Annotated[str, PlainValidator(_host_name)]
 GroupField = Annotated[AddressField, AfterValidator(_group)]
+AnyGroupField = Annotated[AddressField, AfterValidator(_multicast)]
 PeerAddressField = Annotated[AddressField, AfterValidator(_peer_address)]
 BrokerUrlField = Annotated[BrokerUrl, PlainValidator(_broker_url), _as_text]
 PathField = Annotated[Path, PlainValidator(_path), _as_text]

@@ -31,6 +31,7 @@ from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.fields import (
     AddressField,
     AlgorithmName,
+    AnyGroupField,
     BrokerKind,
     BrokerUrlField,
     FileField,
@@ -57,7 +58,9 @@ __all__ = [
     "BrokerTls",
     "BrokerUrl",
     "Cooperation",
+    "DiscoveryTable",
     "FabricConfig",
+    "FabricDiscovery",
     "FabricNode",
     "Limits",
     "LinkTable",
@@ -165,7 +168,7 @@ class LinkTable(Section):
     qos: Qos = Field(default=1, examples=[1])
     lanes: int = Field(default=1, ge=1, le=64, examples=[1])
     spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
-    dead_after_s: Seconds = Field(default=3.0, ge=0.2, le=60, examples=[3.0])
+    dead_after_s: Seconds = Field(default=2.0, ge=0.2, le=60, examples=[2.0])
     hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
     queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
     pending_qos0: Literal["drop", "hold"] = Field(default="drop", examples=["drop"])
@@ -305,11 +308,32 @@ class FabricNode(Section):
     password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
 
 
+class FabricDiscovery(Section):
+    """``[discovery]`` of a fabric file: its nodes, all on this machine, find each other."""
+
+    group: AnyGroupField | None = Field(default=None, examples=["239.255.77.84:0"])
+    interface: str | None = Field(default=None, min_length=1, examples=["127.0.0.1"])
+    ttl: int = Field(default=0, ge=0, le=255, examples=[0])
+    every_s: Seconds = Field(default=2.0, ge=0.1, le=600, examples=[2.0])
+
+    @property
+    def is_on(self) -> bool:
+        return self.group is not None
+
+    def of_nodes(self) -> DiscoveryTable:
+        """What stands in the file of each of its nodes."""
+        interface = self.interface or ("127.0.0.1" if self.is_on else None)
+        return DiscoveryTable(
+            group=self.group, interface=interface, ttl=self.ttl, every_s=self.every_s
+        )
+
+
 class FabricConfig(Section):
     """The whole file of a fabric of nodes and brokers on this machine."""
 
     node: Annotated[tuple[FabricNode, ...], Field(strict=False)]
     link: LinkTable = Field(default_factory=LinkTable)
+    discovery: FabricDiscovery = Field(default_factory=FabricDiscovery)
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
@@ -405,6 +429,10 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         at = re.search(r"\(at line (\d+), column \d+\)", problem)
         last = text.count("\n") + (not text.endswith("\n"))
         raise fail(f"not valid TOML: {problem}", int(at[1]) if at else last) from None
+    except ValueError:
+        raise fail("has a number of thousands of digits") from None
+    except RecursionError:
+        raise fail("has lists or tables within each other, hundreds deep") from None
 
 
 def load_file(path: Path, model: type[Model], contradictions: Contradictions) -> Model:

@@ -31,7 +31,7 @@ Loc = tuple[str | int, ...]
 Table = Mapping[str, Any]
 Mistakes = Iterator[tuple[Loc, str]]
 
-RENAMED = {"sessions": "lanes"}
+RENAMED = {"sessions": "lanes", "server": "node"}
 """Keys of earlier versions, and what they are called now."""
 
 

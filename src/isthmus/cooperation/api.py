@@ -37,7 +37,7 @@ removing, which take no time that anybody could see.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Final, Literal, NamedTuple, Protocol
@@ -60,6 +60,7 @@ __all__ = [
     "LinkTraffic",
     "Port",
     "ReceivedPacket",
+    "Resend",
     "Resources",
     "Route",
     "SessionInfo",
@@ -197,6 +198,9 @@ class AtRest:
     """The nodes on a node's own side of its link to a neighbor."""
 
 
+Resend = Callable[[Set[bytes], Set[str], SessionInfo | None], bool]
+"""Whether a message is to be sent again: see `Port.routes_changed`."""
+
 Hop = tuple[SessionInfo, bytes]
 """A neighbor, and the label that a message has on the way there."""
 
@@ -217,6 +221,10 @@ class Route:
     or wait as well, as ``link.pending_qos0`` says."""
     labels: tuple[bytes, ...] = ()
     """Of what goes to each of `neighbors`, in their order; empty if none has one."""
+    provisional: bool = False
+    """The neighbor that it came from may rely on this node for others as well: at QoS 1 and 2 it is
+    sent again, and acknowledged, only after `Port.routes_changed` with `resend`, when its route is
+    not provisional any more."""
     hops: tuple[Hop, ...] = field(init=False, compare=False, repr=False)
     """`neighbors` with their labels."""
     special: bool = field(init=False, compare=False, repr=False)
@@ -230,11 +238,13 @@ class Route:
         object.__setattr__(self, "special", self.pending or bool(self.labels))
 
     @classmethod
-    def labeled(cls, hops: Iterable[Hop], *, to_local_broker: bool = False) -> Route:
+    def labeled(
+        cls, hops: Iterable[Hop], *, to_local_broker: bool = False, provisional: bool = False
+    ) -> Route:
         """To neighbors with a label each; to one of them several times, if the labels differ."""
         pairs = tuple(hops)
         neighbors, labels = tuple(each for each, _ in pairs), tuple(label for _, label in pairs)
-        return cls(neighbors, to_local_broker, labels=labels)
+        return cls(neighbors, to_local_broker, labels=labels, provisional=provisional)
 
 
 class Port(Protocol):
@@ -316,6 +326,13 @@ class Port(Protocol):
         """An algorithm that `synchronizes` has what it needs of this neighbor."""
         ...
 
+    def compare_retained(self, session: SessionInfo) -> None:
+        """Compare what is retained with this neighbor anew: until now no route led there.
+
+        It is done when the link comes up; what was retained since then went without it.
+        """
+        ...
+
     def awaits_others(self, session: SessionInfo) -> bool:
         """Whether neighbors of the node's last life, other than this one, are not back yet.
 
@@ -323,8 +340,17 @@ class Port(Protocol):
         """
         ...
 
-    def routes_changed(self, filters: Iterable[str] | None = None) -> None:
-        """Forget remembered routes of topics that `filters` match; all of them without."""
+    def routes_changed(
+        self, filters: Iterable[str] | None = None, *, resend: bool | Resend = False
+    ) -> None:
+        """Forget remembered routes of topics that `filters` match; all of them without.
+
+        With `resend`, what was sent to neighbors on those topics, at QoS 1 and 2, and is not
+        acknowledged yet goes also where `route` says now, if it has not gone there with that label;
+        what comes after it on its topic waits until it has.  A function is asked of each message,
+        before this returns: it is told the labels with which it has gone, the neighbors that have
+        not acknowledged it, and the neighbor that it came from, if that one has it still.
+        """
         ...
 
     def set_timer(self, delay_s: float, key: Hashable) -> None:
@@ -376,6 +402,13 @@ class CooperationAlgorithm:
     same label, is dropped whatever its QoS, and so is one that has come too far (`fabric_size`).
     """
 
+    full_mesh: ClassVar[bool] = False
+    """Whether it needs a link between any two nodes; for tests, which then have such fabrics."""
+
+    survives_changes: ClassVar[bool] = False
+    """Whether at QoS 1 and 2 nothing is lost when the ways change, as long as nodes are connected;
+    for tests, which then ask for that in fabrics that are no trees, too."""
+
     max_label_bytes: ClassVar[int] = 0
     """How long the labels of its messages may be; at most `MAX_LABEL_BYTES`."""
 
@@ -413,6 +446,30 @@ class CooperationAlgorithm:
         What a neighbor brings is forwarded once for each label, and given to the local broker once.
         """
         return Route()
+
+    def label_now(self, label: bytes, topic: bytes) -> bytes:
+        """For which label a message is taken that comes with `label`; empty: from a client.
+
+        Another one if `route` sends it on with another one: a message that has gone on with that
+        label already does not again.
+        """
+        return label
+
+    def reaches(self, node_id: str) -> bool | None:
+        """Whether a node is among those that messages go to; None if that is not known.
+
+        Asked only of an algorithm of the topology ``any``, of a neighbor that is given up: for
+        whether what waited for it is lost.
+        """
+        return None
+
+    def comes_again(self, session: SessionInfo) -> bool:
+        """Whether what comes from this neighbor with another label than `label_now` comes again.
+
+        It will, with that label, since it is not acknowledged there; and until then it waits here,
+        so that it does not overtake what is older.
+        """
+        return False
 
     @property
     def fabric_size(self) -> int:

@@ -36,6 +36,9 @@ _BUILT_IN: Final = {
     "none": "isthmus.cooperation.registry:Alone",
     "pf": "isthmus.cooperation.publication_flooding.algorithm:PublicationFlooding",
     "sf": "isthmus.cooperation.subscription_flooding.algorithm:SubscriptionFlooding",
+    "routed-tree": "isthmus.cooperation.tree.routed:RoutedTree",
+    "tree": "isthmus.cooperation.tree.algorithm:SpanningTree",
+    "topic-tree": "isthmus.cooperation.topic_tree.algorithm:TopicTree",
 }
 
 _log = logging.getLogger(__name__)

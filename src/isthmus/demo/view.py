@@ -32,10 +32,16 @@ class View:
     """The demo on standard output."""
 
     def __init__(
-        self, nodes: Sequence[RunningNode], ledger: Ledger, console: Console | None = None
+        self,
+        nodes: Sequence[RunningNode],
+        ledger: Ledger,
+        how: Sequence[str] = (),
+        console: Console | None = None,
     ) -> None:
+        """`how` tells in a few lines how the nodes are joined."""
         self._nodes = nodes
         self._ledger = ledger
+        self._how = how
         self._console = console or Console(highlight=False)
         self._live: Live | None = None
         self._started_s = self._shown_s = time.monotonic()
@@ -44,8 +50,8 @@ class View:
     def live(self) -> Iterator[None]:
         """While inside, `refresh` shows the present state."""
         self._started_s = self._shown_s = time.monotonic()
+        self._print(*self._header())  # above the live part, which is cut to the terminal's height
         if not self._console.is_terminal:
-            self._print(*self._header())
             yield
             return
         with Live(self._screen(), console=self._console, auto_refresh=False) as self._live:
@@ -89,10 +95,11 @@ class View:
         there, middle, here = self._nodes
         program = sys.argv[0] if sys.argv[0].endswith("isthmus") else "isthmus"
         return [
-            "Isthmus demo: 3 linked nodes, garden - house - cloud, each before a broker that knows "
-            "nothing of the others; sensors and subscribers are their clients.",
+            "Isthmus demo: 3 nodes, each before a broker that knows nothing of the others; sensors "
+            "and subscribers are their clients.",
+            *self._how,
             "Each message travels only where someone listens: nobody but the gardener wants the "
-            "garden's light, so it never leaves the node garden.",
+            "garden's light, so it does not leave the node garden.",
             *(
                 f"node {n.id}: mqtt {n.mqtt}, websocket {n.ws}, admin http://{n.admin}/, "
                 f"broker {n.broker_name} on {n.broker_url.host}:{n.broker_url.port}"
@@ -100,13 +107,13 @@ class View:
             ),
             f"Try it:  mosquitto_sub {_at(here)} -v -t 'home/#'   (on {here.id})",
             f"         mosquitto_pub {_at(there)} -t home/hall/door -m open   (on {there.id})",
-            f"         {program} peers list --admin {middle.admin}",
+            f"         {program} status --admin {middle.admin}   (what {middle.id} sees)",
         ]
 
     def _screen(self) -> Group:
         elapsed_s = time.monotonic() - self._started_s
         footer = f"{self._ledger.published} published, {elapsed_s:.0f} s. Ctrl-C ends the demo."
-        return Group(*map(Text, self._header()), Text(), self._table(), Text(), Text(footer))
+        return Group(Text(), self._table(), Text(), Text(footer))
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)

@@ -22,6 +22,7 @@ from isthmus.cooperation.api import (
     LinkOptions,
     LinkTraffic,
     ReceivedPacket,
+    Resend,
     Resources,
     SessionInfo,
     SessionKind,
@@ -309,6 +310,11 @@ class Exchange:
     def synchronized(self, session: SessionInfo) -> None:
         self._soon(lambda: self.recovery.ready(session.name))
 
+    def compare_retained(self, session: SessionInfo) -> None:
+        link = self.traffic.by_session.get(session)
+        if link is not None:
+            self._soon(lambda: self.retention.compare(link))
+
     def _soon(self, do: Callable[[], None]) -> None:
         """Not from within a call of the port, and only while the node runs: hooks follow."""
         if self._running:
@@ -319,8 +325,13 @@ class Exchange:
     def awaits_others(self, session: SessionInfo) -> bool:
         return self.recovery.awaits_others(session.name)
 
-    def routes_changed(self, filters: Iterable[str] | None = None) -> None:
-        self.traffic.routes_changed(None if filters is None else list(filters))
+    def routes_changed(
+        self, filters: Iterable[str] | None = None, *, resend: bool | Resend = False
+    ) -> None:
+        changed = None if filters is None else list(filters)
+        if resend is not False:
+            self.traffic.resend(changed, None if resend is True else resend)
+        self.traffic.routes_changed(changed)
 
     def set_timer(self, delay_s: float, key: Hashable) -> None:
         self._timers.set_timer(delay_s, key)

@@ -1,7 +1,7 @@
 """The links that a fabric's file asks for, as a graph: whom they join, where they form rings.
 
 Nothing runs here: `isthmus check` prints `notes`, and a fabric that is being started waits until
-`groups` are joined.
+`groups` are joined.  With ``[discovery]`` all nodes are one group, whatever links there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class FabricLinks:
     links: tuple[tuple[str, str], ...]
     """Each pair once, whoever of the two names the other."""
     groups: tuple[tuple[str, ...], ...]
-    """The node ids that links join, in the order of the file; a node alone is a group."""
+    """The node ids that come together, in the order of the file; a node alone is a group."""
     rings: tuple[tuple[str, ...], ...]
     """Node ids from one end of a link to the other, for every link that closes a ring."""
 
@@ -42,8 +42,8 @@ def fabric_links(config: FabricConfig) -> FabricLinks:
                 rings.append(path_to(before, peer))
             else:
                 forest.append((node.id, peer))
-    groups: list[tuple[str, ...]] = []
-    left = dict(ids)
+    groups: list[tuple[str, ...]] = [tuple(ids)] if config.discovery.is_on else []
+    left = {} if config.discovery.is_on else dict(ids)
     while left:
         joined = search(forest, next(iter(left)))
         groups.append(tuple(each for each in left if each in joined))

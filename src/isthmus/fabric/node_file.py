@@ -22,6 +22,7 @@ def node_file(
     *,
     peers: Sequence[Address] = (),
     advertise: Address | None = None,
+    state_dir: Path | None = None,
     login: tuple[str, str | None] | None = None,
 ) -> str:
     """The file of one `node` of `fabric`.
@@ -30,10 +31,15 @@ def node_file(
     that the fabric started asks for; of any other, the fabric's file says.
     """
     tables: dict[str, Mapping[str, object]] = {
-        "node": {"id": node.id, **({"advertise": str(advertise)} if advertise else {})},
+        "node": {
+            "id": node.id,
+            **({"advertise": str(advertise)} if advertise else {}),
+            **({"state_dir": state_dir} if state_dir else {}),
+        },
         "listen": {name: str(address) for name, address in listen.items()},
         "broker": {"url": str(url), **_login(node, login)},
         "link": _set_values(fabric.link),
+        **({"discovery": _discovery(fabric)} if fabric.discovery.is_on else {}),
         "cooperation": {"algorithm": fabric.cooperation.algorithm, **fabric.cooperation.options},
         "limits": fabric.limits.model_dump(),
         "log": fabric.log.model_dump(),
@@ -42,6 +48,16 @@ def node_file(
     for address in peers:
         lines += _table("[[peer]]", {"address": str(address)})
     return "\n".join(lines)
+
+
+def _discovery(fabric: FabricConfig) -> dict[str, object]:
+    table = fabric.discovery.of_nodes()
+    return {
+        "group": str(table.group),
+        "interface": table.interface,
+        "ttl": table.ttl,
+        "every_s": table.every_s,
+    }
 
 
 def _login(node: FabricNode, login: tuple[str, str | None] | None) -> dict[str, object]:

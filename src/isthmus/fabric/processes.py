@@ -1,11 +1,11 @@
 """A fabric on this machine: brokers, a node process in front of each, and links between the nodes.
 
-    fabric file ──▶ brokers started ──▶ one NODE.toml each ──▶ `isthmus node` processes ──▶ linked
+    fabric file ──▶ brokers started ──▶ one NODE.toml each ──▶ `isthmus node` processes ──▶ joined
 
 Every node is the same process that an operator would start; the fabric only writes its file,
 chooses free ports where the file says port 0, waits for ``/readyz``, then until every node reaches
-all those that links join it with (its neighbors, if the algorithm's topology is `any`: of others
-only the algorithm knows), and watches them.
+all those that links join it with, or everybody if they find each other (`joining`), and watches
+them.
 
 Invariants: whatever was started is stopped again by its pid, in reverse order, on every way out,
 Ctrl-C, SIGTERM and SIGHUP included, and dies with this process when that is killed
@@ -32,10 +32,12 @@ from typing import TYPE_CHECKING
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.files import FabricConfig, FabricNode
 from isthmus.errors import AdminError, NodeFailed
-from isthmus.fabric.admin_client import ask, fetch_status
+from isthmus.fabric.admin_client import ask
 from isthmus.fabric.brokers import broker_url, create_broker, start_brokers
+from isthmus.fabric.joining import Joined, for_this_run, until_joined
 from isthmus.fabric.links import fabric_links, notes
 from isthmus.fabric.node_file import node_file
+from isthmus.fabric.view import joined_lines
 from isthmus.processes.children import Launch, end, launch, log_tail
 from isthmus.processes.ports import free_port
 
@@ -88,7 +90,8 @@ class RunningNode:
 class Fabric:
     """The brokers and nodes of one fabric file; a context manager.
 
-    Files and logs of the nodes stand in `folder`, or in a temporary one.
+    Files and logs of the nodes stand in `folder`, or in a temporary one.  With `keeps_state` nodes
+    store what they need to go on when they were killed, in folders there.
     """
 
     def __init__(
@@ -98,12 +101,16 @@ class Fabric:
         ready_timeout_s: float = READY_TIMEOUT_S,
         folder: Path | None = None,
         proxies: Proxies | None = None,
+        keeps_state: bool = False,
     ) -> None:
         self.config = config
         self.nodes: list[RunningNode] = []
+        self.joined = Joined({})
+        """As they were when the fabric was started."""
         self._ready_timeout_s = ready_timeout_s
         self._folder = folder
         self._proxies = proxies
+        self._keeps_state = keeps_state
         self._exit = ExitStack()
 
     def __enter__(self) -> Fabric:
@@ -118,13 +125,14 @@ class Fabric:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; on return all nodes are ready and linked.
+        """Start everything; on return all nodes are ready and joined.
 
-        Raises `BrokerError` or `NodeFailed`.
+        Raises `BrokerError` or `NodeFailed`, `IsthmusError` if nodes could not find each other.
         """
         folder = self._folder or Path(
             self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-"))
         )
+        self.config = for_this_run(self.config)
         # All at once, before any node: each is named in the files of those that link to it.
         links = {node.id: _with_port(node.link) for node in self.config.node}
         brokers = [create_broker(node.broker) for node in self.config.node]
@@ -140,7 +148,7 @@ class Fabric:
         launched = [self._launch(plan) for plan in plans]
         for plan, running in zip(plans, launched, strict=True):
             self.nodes.append(self._until_ready(plan, running))
-        self._until_linked()
+        self.joined = until_joined(self.nodes, self.config, self._ready_timeout_s)
 
     def stop(self) -> None:
         """Stop nodes, then brokers.  Signals wait meanwhile: a second Ctrl-C must not leave any."""
@@ -150,6 +158,33 @@ class Fabric:
                 if node.process.poll() is None:
                     node.process.terminate()  # all at once: each takes its time to drain
             self._exit.close()
+
+    def kill(self, node: str) -> None:
+        """SIGKILL, as `kill -9` does; its broker stays."""
+        running = self._called(node)
+        running.reported_dead = True
+        running.process.kill()
+        running.process.wait()
+
+    def start_again(self, node: str) -> RunningNode:
+        """A node that was killed, from the same file at the same ports; not waited for.
+
+        Meanwhile its process is another one; whether it is ready its admin address tells.
+        """
+        running = self._called(node)
+        running.process = self._process(running.log_file.with_suffix(".toml"), running.log_file)
+        running.reported_dead = False
+        return running
+
+    def is_ready(self, node: str) -> bool:
+        """Whether it says so now; raises `NodeFailed` if it has ended."""
+        running = self._called(node)
+        if running.process.poll() is not None:
+            raise running.death()
+        return _readiness(running)[0] == 200
+
+    def _called(self, node: str) -> RunningNode:
+        return next(each for each in self.nodes if each.id == node)
 
     def newly_dead(self) -> list[RunningNode]:
         """Nodes that have ended since the last call."""
@@ -189,12 +224,12 @@ class Fabric:
                 self.config,
                 peers=[plan.way_to(peer) for peer in node.peers],
                 advertise=plan.proxies.get(node.id),
+                state_dir=folder / f"{node.id}.state" if self._keeps_state else None,
                 login=(broker.username, broker.password) if broker and broker.username else None,
             )
         )
         log_file.unlink(missing_ok=True)
-        process = launch(Launch([sys.executable, "-m", "isthmus", "node", str(path)]), log_file)
-        self._exit.callback(end, process, self.config.limits.drain_s + 2.0)
+        process = self._process(path, log_file)
         return RunningNode(
             id=node.id,
             mqtt=listen["mqtt"],
@@ -207,15 +242,10 @@ class Fabric:
             log_file=log_file,
         )
 
-    def _until_linked(self) -> None:
-        """Wait until every node reaches all that the file's links join it with."""
-        deadline = time.monotonic() + self._ready_timeout_s
-        nodes = {node.id: node for node in self.nodes}
-        links = fabric_links(self.config)
-        for group in links.groups:
-            for name in group:
-                neighbors = {end for pair in links.links if name in pair for end in pair} - {name}
-                _wait_until_reaching(nodes[name], set(group) - {name}, neighbors, deadline)
+    def _process(self, path: Path, log_file: Path) -> subprocess.Popen[bytes]:
+        process = launch(Launch([sys.executable, "-m", "isthmus", "node", str(path)]), log_file)
+        self._exit.callback(end, process, self.config.limits.drain_s + 2.0)
+        return process
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +288,7 @@ def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:
     while time.monotonic() < deadline:
         if node.process.poll() is not None:
             raise node.death()
-        try:
-            status, body = ask(node.admin, "/readyz", timeout_s=1.0)
-        except AdminError:
-            status, body = 0, b""
+        status, body = _readiness(node)
         if status == 200:
             return
         reason = body.decode(errors="replace").strip() or reason
@@ -269,34 +296,11 @@ def _wait_until_ready(node: RunningNode, timeout_s: float) -> None:
     raise NodeFailed(node.id, f"not ready within {timeout_s:g} s: {reason}", node.log_tail())
 
 
-def _wait_until_reaching(
-    node: RunningNode, others: set[str], neighbors: set[str], deadline: float
-) -> None:
-    """Until active links lead from `node` to all the `others`, as far as it can know."""
-    missing = others
-    problems = ""
-    while missing:
-        if node.process.poll() is not None:
-            raise node.death()
-        try:
-            fabric = fetch_status(node.admin).get("fabric", {})
-        except AdminError:
-            fabric = {}
-        topology = fabric.get("topology", {})
-        wanted = neighbors if topology.get("wanted") == "any" else others
-        missing = wanted - set(topology.get("paths", {}))
-        problems = "; ".join(
-            f"{peer['address']}: {peer['problem']}"
-            for peer in fabric.get("peers", [])
-            if peer.get("problem")
-        )
-        if missing and time.monotonic() >= deadline:
-            why = f" ({problems})" if problems else ""
-            raise NodeFailed(
-                node.id, f"not linked with {', '.join(sorted(missing))}{why}", node.log_tail()
-            )
-        if missing:
-            time.sleep(POLL_S)
+def _readiness(node: RunningNode) -> tuple[int, bytes]:
+    try:
+        return ask(node.admin, "/readyz", timeout_s=1.0)
+    except AdminError:
+        return 0, b""
 
 
 def run_fabric(config: FabricConfig, for_s: float | None) -> int:
@@ -307,7 +311,7 @@ def run_fabric(config: FabricConfig, for_s: float | None) -> int:
             with Fabric(config) as fabric:
                 for node in fabric.nodes:
                     _print_node(node)
-                _print_links(config)
+                _print_joined(fabric)
                 print("Ctrl-C ends the fabric." if for_s is None else f"Ends in {for_s:g} s.")
                 sys.stdout.flush()
                 deadline = None if for_s is None else time.monotonic() + for_s
@@ -330,13 +334,17 @@ def _print_node(node: RunningNode) -> None:
         print(f"  the broker asks clients for user {node.broker.username!r} and its password")
 
 
-def _print_links(config: FabricConfig) -> None:
-    links = fabric_links(config).links
-    if links:
-        shown = ", ".join(f"{one} - {other}" for one, other in links)
-        print(f"links: {shown}; algorithm {config.cooperation.algorithm}")
-    for note in notes(config):
+def _print_joined(fabric: Fabric) -> None:
+    config, joined = fabric.config, fabric.joined
+    shown = [f"{one} - {other}" for one, other in fabric_links(config).links]
+    if config.discovery.is_on:
+        shown.append(f"by discovery in the group {config.discovery.group}")
+    if shown:
+        print(f"links: {', '.join(shown)}; algorithm {config.cooperation.algorithm}")
+    for note in notes(config, tree=joined.needs_tree):
         print(f"note: {note}")
+    for line in joined_lines(joined):
+        print(line)
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.fabric.joining import Joined
 from isthmus.node.neighbors import neighbors
 
-__all__ = ["fabric_tables", "peers_table", "printable", "ring_lines", "state_line"]
+__all__ = ["fabric_tables", "joined_lines", "peers_table", "printable", "ring_lines", "state_line"]
 
 COLORS = {"active": "green", "blocked": "yellow", "learning": "yellow"}
 NUMBERS = ("lanes", "qos", "sent", "dropped", "unacknowledged")
@@ -105,6 +106,7 @@ def _facts(fabric: Mapping[str, Any]) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [("algorithm", algorithm.pop("name", "-"))]
     facts += _leaves("", algorithm)
     facts.append(("nodes known", ", ".join(fabric.get("topology", {}).get("nodes", []))))
+    facts += _announcements(fabric.get("discovery", {}))
     facts.append(
         ("retained", f"{retained.get('topics', 0):,} topics, {retained.get('bytes', 0):,} bytes")
     )
@@ -129,6 +131,17 @@ def _facts(fabric: Mapping[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
+def _announcements(discovery: Mapping[str, Any]) -> list[tuple[str, object]]:
+    sent, heard = discovery.get("announced", 0), discovery.get("heard", 0)
+    ignored = sorted(discovery.get("ignored", {}).items())
+    if not (sent or heard or ignored):
+        return []
+    return [
+        ("announcements", f"{sent:,} sent, {heard:,} heard"),
+        *((f"announcements ignored: {cause}", f"{count:,}") for cause, count in ignored),
+    ]
+
+
 def _leaves(prefix: str, value: Mapping[str, Any]) -> list[tuple[str, object]]:
     """An algorithm's own facts, of which nothing is known here: one line each."""
     lines: list[tuple[str, object]] = []
@@ -142,6 +155,8 @@ def _leaves(prefix: str, value: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 
 def _leaf(value: object) -> str:
+    if value is None or value == "":
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -159,3 +174,24 @@ def _paths(paths: Mapping[str, Sequence[str]]) -> Table:
     for node, path in sorted(paths.items(), key=lambda item: (len(item[1]), item[0])):
         table.add_row(Text(printable(node)), str(len(path) - 1), Text(printable(" - ".join(path))))
     return table
+
+
+def joined_lines(joined: Joined) -> list[str]:
+    """How long nodes took to build a tree, and that tree; nothing if they build none."""
+    trees = joined.trees
+    roots = [name for name, tree in trees.items() if not tree["parent"]]
+    lines = [
+        f"The nodes have built a tree, {joined.took_s:.2f} s after the last of them was up "
+        "(beside each, its round trip to the root):"
+    ]
+    for root in roots:
+        lines += [f"  {printable(root)}  root", *_below(root, trees, "  ")]
+    return lines if roots else []
+
+
+def _below(parent: str, trees: Mapping[str, Mapping[str, Any]], indent: str) -> Iterator[str]:
+    children = [name for name, tree in trees.items() if tree["parent"] == parent]
+    for child in children:
+        branch, further = ("└─ ", "   ") if child == children[-1] else ("├─ ", "│  ")
+        yield f"{indent}{branch}{printable(child)}  {trees[child]['cost_ms']:.1f} ms"
+        yield from _below(child, trees, indent + further)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import secrets
 import socket
 import struct
 from collections.abc import Callable
@@ -25,11 +26,13 @@ from isthmus.logs import get_logger
 if TYPE_CHECKING:
     from isthmus.config.files import DiscoveryTable
 
-__all__ = ["DiscoveryIo"]
+__all__ = ["DiscoveryIo", "deafness"]
 
 RESOLVE_S = 30.0
 MAX_ADDRESSES = 16
 """Of one seed, that its name may stand for."""
+TRIALS = 5
+"""Datagrams that are sent to hear oneself: one of them may be lost."""
 MAX_TOLD = 256
 """Problems that are not told again; then all are."""
 
@@ -156,6 +159,11 @@ class DiscoveryIo:
         port: int = self._transports[-1].get_extra_info("sockname")[1]
         return port
 
+    @property
+    def problem(self) -> str:
+        """Something that could not be sent; empty if there was nothing."""
+        return next(iter(self._told), "")
+
     # ---- sending -------------------------------------------------------------------------
 
     def send(self, datagram: bytes) -> None:
@@ -196,6 +204,29 @@ class DiscoveryIo:
             else:
                 self._seeds[seed] = [(each[0], each[4]) for each in found[:MAX_ADDRESSES]]
             await asyncio.sleep(RESOLVE_S)
+
+
+async def deafness(table: DiscoveryTable, within_s: float = 1.0) -> str:
+    """Why what is sent to the group of `table` does not come back; empty if it does."""
+    token, heard = secrets.token_bytes(16), asyncio.Event()
+
+    def arrived(datagram: bytes, _remote: str) -> None:
+        if datagram == token:
+            heard.set()
+
+    io = DiscoveryIo(table, arrived)
+    try:
+        await io.start()
+        for _ in range(TRIALS):
+            io.send(token)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(heard.wait(), within_s / TRIALS)
+                return ""
+    except OSError as error:
+        return str(error).removeprefix("discovery.group: ")
+    finally:
+        io.close()
+    return io.problem or f"nothing that is sent to {table.group} over {table.interface} comes back"
 
 
 def _udp(family: int) -> socket.socket:

@@ -51,6 +51,7 @@ class NodeHost:
             login=lambda: (broker.username, broker.password_bytes()),
             linger_s=node.limits.drain_s,
             set_aside=node.set_aside.keep,
+            shares=lambda: node.exchange.algorithm.topology == "any",
         )
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained

@@ -26,7 +26,7 @@ from functools import partial
 
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
-from isthmus.sim.generating import generate
+from isthmus.sim.generating import generate, has_all_links
 from isthmus.sim.invariants import check_at_rest
 from isthmus.sim.run import run_schedule
 from isthmus.sim.scenarios import SCENARIOS, Stage
@@ -44,7 +44,7 @@ TOPOLOGIES: Mapping[str, tuple[int, tuple[tuple[int, int], ...]]] = {
 }
 """Name → number of nodes and who dials whom; `ildm` is the tree of ILDM Fig. 6 and 7."""
 MESHES = ("pair", "mesh")
-"""Those with a link between any two nodes, for algorithms of the topology ``any``."""
+"""Those with a link between any two nodes, for algorithms that need that."""
 
 
 class AlgorithmFailed(AssertionError):
@@ -77,7 +77,8 @@ def _stage(
     publishers = [node.client(f"publisher-{node.name}") for node in nodes]
     fabric.settle()
     check_at_rest(fabric)
-    return Stage(fabric, nodes, subscribers, publishers, tree=len(links) == count - 1)
+    survives = len(links) == count - 1 or getattr(factory, "survives_changes", False)
+    return Stage(fabric, nodes, subscribers, publishers, survives=survives)
 
 
 def _trace(scenario: str, stage: Stage) -> str:
@@ -100,13 +101,14 @@ def check_algorithm(
 ) -> None:
     """Raise `AlgorithmFailed` unless `factory`'s algorithms do what every algorithm must.
 
-    An algorithm of the topology ``any`` is tried on `MESHES` and in schedules in which there is a
-    link between any two nodes, others on all of `TOPOLOGIES`.
+    An algorithm that needs a `full_mesh` is tried on `MESHES` and in schedules in which there is a
+    link between any two nodes, others on all of `TOPOLOGIES`; those of the topology ``any`` in
+    every second schedule with all links.
 
     `settle_s` is for algorithms that talk without end: how long to wait for them to settle,
     instead of waiting until nothing happens.
     """
-    mesh = getattr(factory, "topology", "tree") == "any"
+    mesh = getattr(factory, "full_mesh", False)
     names = tuple(topologies or (MESHES if mesh else TOPOLOGIES))
     for seed in seeds:
         for topology in names:
@@ -115,7 +117,8 @@ def check_algorithm(
                     factory, scenario, topology, seed=seed, options=options, settle_s=settle_s
                 )
     for seed in range(schedules):
-        schedule = generate(seed, PROFILES[seed % len(PROFILES)], mesh=mesh)
+        profile = PROFILES[seed % len(PROFILES)]
+        schedule = generate(seed, profile, mesh=has_all_links(factory, seed))
         try:
             run_schedule(schedule, factory, options=options, settle_s=settle_s)
         except AssertionError as error:

@@ -114,6 +114,8 @@ class SimClient:
     reconnect_s: float = 0.5
     packet_ids: int = 65_535
     """How many packet identifiers it uses; few, so that they come round."""
+    repeats_qos1: bool = False
+    """Whether it sends again what had no PUBACK, when its session was kept; at QoS 2 it does."""
 
     def __post_init__(self) -> None:
         self.wanted: dict[str, int] = {}
@@ -132,8 +134,8 @@ class SimClient:
         self._packet_id = 0
         self._asked: dict[int, tuple[str, ...]] = {}
         """What SUBSCRIBEs that are not answered have asked for."""
-        self._unacknowledged: dict[int, bytes] = {}
-        """Payloads at QoS 1, without a PUBACK."""
+        self._unacknowledged: dict[int, Publish] = {}
+        """At QoS 1, without a PUBACK."""
         self._unreceived: dict[int, Publish] = {}
         """At QoS 2, without a PUBREC."""
         self._unreleased: dict[int, None] = {}
@@ -230,7 +232,7 @@ class SimClient:
         if qos == 2:
             self._unreceived[packet.packet_id] = packet
         elif qos == 1:
-            self._unacknowledged[packet.packet_id] = payload
+            self._unacknowledged[packet.packet_id] = packet
         self.node.fabric.trace.publish(self.node.name, "client publish", packet)
         self.connection.send(packet)
         return True
@@ -286,7 +288,7 @@ class SimClient:
                 self._incoming.pop(packet_id, None)
                 connection.send(PubComp(packet_id))
             case PubAck(packet_id=packet_id) if packet_id in self._unacknowledged:
-                self._confirmed(self._unacknowledged.pop(packet_id))
+                self._confirmed(self._unacknowledged.pop(packet_id).payload)
             case PubRec(packet_id=packet_id) if packet_id in self._unreceived:
                 self._confirmed(self._unreceived.pop(packet_id).payload)
                 self._unreleased[packet_id] = None
@@ -330,14 +332,15 @@ class SimClient:
     def _accepted(self, connection: VirtualConnection, *, session_present: bool) -> None:
         connection.accepted = True
         self._asked.clear()
-        self._unacknowledged.clear()
+        if not session_present or not self.repeats_qos1:
+            self._unacknowledged.clear()
         if not session_present:
             self._unreceived.clear()
             self._unreleased.clear()
             self._incoming.clear()
         if self.wanted:
             self._subscribe(connection, tuple(self.wanted))
-        for packet in list(self._unreceived.values()):
+        for packet in (*self._unacknowledged.values(), *self._unreceived.values()):
             connection.send(replace(packet, dup=True))
         for packet_id in list(self._unreleased):
             connection.send(PubRel(packet_id))

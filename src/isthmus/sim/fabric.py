@@ -28,6 +28,7 @@ from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUS
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.topology.messages import keep_for
 from isthmus.exchange.traffic.in_hand import LET_GO_S
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.exchange.traffic.traffic import DOUBT_S
@@ -143,6 +144,7 @@ class SimFabric:
             node_id=node_id,
         )
         self.nodes[name] = node
+        keep_for(len(self.nodes))
         node.start()
         return node
 

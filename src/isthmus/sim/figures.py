@@ -21,7 +21,7 @@ PAGE = "exact-simulator.md"
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    for name, describe in (("soak", _soak), ("fuzz-node", _fuzz)):
+    for name, describe in (("soak", _soak), ("soak-stars", _soak), ("fuzz-node", _fuzz)):
         record = folder / f"{name}.json"
         if record.exists():
             text = describe(json.loads(record.read_text()))

@@ -9,8 +9,20 @@ from itertools import combinations
 from isthmus.sim.attacks import AttackGenerator
 from isthmus.sim.drawing import Generator
 from isthmus.sim.schedule import ATTACKS, PROFILES, Schedule
+from isthmus.sim.storms import StormGenerator
 
-__all__ = ["generate"]
+__all__ = ["generate", "has_all_links"]
+
+
+def has_all_links(algorithm: object, seed: int) -> bool:
+    """Whether the schedule of that seed is one of a full mesh, for an algorithm.
+
+    All are if it needs that, every second one if it can do with that.
+    """
+    if getattr(algorithm, "full_mesh", False):
+        return True
+    can_do = getattr(algorithm, "topology", "tree") == "any"
+    return can_do and random.Random(f"mesh {seed}").random() < 0.5
 
 
 def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Schedule:
@@ -22,6 +34,8 @@ def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Sc
     rng.choice(range(4))  # so many profiles there were once: seeds stay what they are
     chosen = profile or random.Random(f"profile {seed}").choice(PROFILES)
     made_by = AttackGenerator if chosen in ATTACKS else Generator
+    if chosen == "storms":
+        made_by = StormGenerator
     schedule = made_by(seed, chosen, rng).schedule()
     if not mesh or schedule.discovery:
         return schedule

@@ -89,6 +89,7 @@ class SimHost:
             login=lambda: (None, None),
             linger_s=1.0,
             set_aside=self._set_aside,
+            shares=lambda: self.exchange.algorithm.topology == "any",
         )
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained

@@ -281,7 +281,8 @@ class Network:
         self.datagrams = DatagramSettings()
         self.on_hop: Callable[[HopRecord], None] | None = None
         """Is told of every message that is sent on a link."""
-        self._wires: dict[frozenset[str], WireSettings] = {}
+        self._wires: dict[tuple[str, str], WireSettings] = {}
+        """From one to another."""
         self._cut: set[tuple[str, str]] = set()
         """Who cannot send to whom."""
         self._listening: dict[str, Endpoint] = {}
@@ -290,10 +291,17 @@ class Network:
     # ---- shape ---------------------------------------------------------------------------
 
     def set_wire(self, one: str, other: str, wire: WireSettings) -> None:
-        self._wires[frozenset((one, other))] = wire
+        """Both ways."""
+        self.set_way(one, other, wire)
+        self.set_way(other, one, wire)
 
-    def wire(self, one: str, other: str) -> WireSettings:
-        return self._wires.get(frozenset((one, other)), self.default_wire)
+    def set_way(self, source: str, target: str, wire: WireSettings) -> None:
+        """From `source` to `target`; back it may be another one."""
+        self._wires[source, target] = wire
+
+    def wire(self, source: str, target: str) -> WireSettings:
+        """What lies between them for what `source` sends."""
+        return self._wires.get((source, target), self.default_wire)
 
     def wires(self) -> list[WireSettings]:
         return [self.default_wire, *self._wires.values()]
@@ -336,7 +344,7 @@ class Network:
         failed: Callable[[str], None],
     ) -> None:
         target_name = address.partition(":")[0]
-        wire = self.wire(source.name, target_name)
+        wire, back = self.wire(source.name, target_name), self.wire(target_name, source.name)
 
         def fail(delay_s: float, problem: str) -> None:
             self.engine.call_later(delay_s, lambda: failed(problem) if source.alive else None)
@@ -347,13 +355,13 @@ class Network:
                 return
             target = self._listening.get(target_name)
             if target is None:
-                fail(wire.delay_s, "connection refused")
+                fail(back.delay_s, "connection refused")
                 return
-            here, there = SimChannel(self, source, wire), SimChannel(self, target, wire)
+            here, there = SimChannel(self, source, wire), SimChannel(self, target, back)
             here.other, there.other = there, here
             self._channels[here] = self._channels[there] = None
             there.connection = target.accepted(there)
-            self.engine.call_later(wire.delay_s, lambda: answered(here))
+            self.engine.call_later(back.delay_s, lambda: answered(here))
 
         def answered(here: SimChannel) -> None:
             if not source.alive:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -34,13 +35,13 @@ COMPLETE = (*STEADY, "double", "expiry", "renamed", "duplicates", "clocks", "bro
 """Profiles in which messages at QoS 1 and 2 are not lost, but for what `_may_miss` says."""
 ONCE = (*STEADY, "expiry", "duplicates", "clocks", "brokers", "clients")
 """Profiles in which no node that has clients ends, so nothing comes twice."""
-RINGS = ("churn", "found", "chaos", "attack")
+RINGS = ("churn", "found", "chaos", "attack", "storms")
 """Profiles in which links close rings."""
 HELD_UP_S = 30.0
 """The longest that a message is under way."""
 SLOW_S = 0.3
 """A wire on which a message takes so long that a ring of them may change meanwhile."""
-ONCE_AT_THE_STEADY = ("double", "outlast", "renamed")
+ONCE_AT_THE_STEADY = ("double", "outlast", "renamed", "storms")
 """Profiles in which nothing comes twice to clients of nodes that do not end."""
 
 
@@ -187,7 +188,7 @@ class Promises:
         }
 
     def check_complete(self) -> None:
-        if self.schedule.profile not in COMPLETE:
+        if not self._is_complete():
             return
         for payload, message in self.messages.items():
             if message.qos == 0:
@@ -201,6 +202,11 @@ class Promises:
         for client in self.clients.values():
             self._check_order(client)
 
+    def _is_complete(self) -> bool:
+        """Where the graph changes, what survives that has to deliver everything."""
+        profile = self.schedule.profile
+        return profile in COMPLETE or (profile == "storms" and self._changes_ways())
+
     def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:
         if message.expiry_s is not None:
             return True
@@ -211,9 +217,13 @@ class Promises:
     def _touched(self, message: PromisedMessage, client: SimClient) -> bool:
         """Whether on its way there was a node whose id was not its own alone all the time.
 
-        What the way is in a mesh, only its algorithm knows.
+        What the way is in a mesh, only its algorithm knows.  Who survives changes has to find one
+        without such a node, if there is any.
         """
         touched = self.renamed | self.duplicated
+        if touched and self._changes_ways():
+            links = [link for link in self.schedule.links if touched.isdisjoint(link)]
+            return client.node.name not in search(links, message.node)
         if self.fabric.topology == "any":
             return bool(touched)
         return bool(touched) and not touched.isdisjoint(self._way(message.node, client.node.name))
@@ -225,9 +235,10 @@ class Promises:
     def check_counted(self) -> None:
         """What was lost because a neighbor was given up is counted as given up.
 
-        In a mesh it may be lost because the algorithm's way was another one.
+        Where an algorithm has several ways it may be lost because its way was another one.
         """
-        if self.schedule.profile != "outlast" or self.fabric.topology == "any":
+        rings = len(self.schedule.links) >= len(self.schedule.nodes)
+        if self.schedule.profile != "outlast" or (self.fabric.topology == "any" and rings):
             return
         lost = {
             payload
@@ -270,16 +281,41 @@ class Promises:
     def _check_order(self, client: SimClient) -> None:
         """Of the first time that each came: what a crash repeats, it repeats in order as well."""
         seen: dict[tuple[str, str, int], PromisedMessage] = {}
+        first = {each.payload: each.at_s for each in reversed(client.received)}
         for payload in dict.fromkeys(client.payloads()):
             message = self.messages.get(payload)
             if message is None or message.qos == 0 or message.retain:
                 continue
+            expires_s = message.at_s + (message.expiry_s or math.inf)
+            if self._changes_ways() and first[payload] >= expires_s:
+                continue  # it has gone a long way, and seconds are rounded in its favor
             if self._touched(message, client):
                 continue
             key = (message.publisher, message.topic, message.qos)
             if key in seen and message.order < seen[key].order:
+                if self._parted_twice(message, seen[key]):
+                    continue
                 raise Violation(f"{client.client_id} got {seen[key]} before {payload!r} of {key}")
             seen[key] = message
+
+    def _changes_ways(self) -> bool:
+        """Whether the algorithm sends what is under way again on other ways."""
+        return bool(getattr(self.fabric.factory, "survives_changes", False))
+
+    def _parted_twice(self, older: PromisedMessage, newer: PromisedMessage) -> bool:
+        """Where ways change: one partition after the other, and each held up one of them.
+
+        They wait at different links then, and the newer one's may be back first.
+        """
+        if not self._changes_ways():
+            return False
+        held_up = [
+            (cut_s, healed_s)
+            for cut_s, healed_s in self.cuts
+            if cut_s - SETTLED_S <= older.at_s <= healed_s + SETTLED_S
+        ]
+        next_one = [cut for cut in self.cuts if older.at_s < cut[0] <= newer.at_s]
+        return any(one != other for one in held_up for other in next_one)
 
     def check_probes(self) -> None:
         """A message from every node on every topic."""
@@ -336,7 +372,6 @@ class Promises:
 
     def check_at_most_once(self) -> None:
         for client in self.clients.values():
-            last_end_s = self._last_end_s(client)
             live = Counter(each.payload for each in client.received if not each.retain)
             for payload, count in live.items():
                 if count < 2 or not payload or payload == b"flood":
@@ -352,6 +387,7 @@ class Promises:
                     continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
+                last_end_s = self._last_end_s(client, message)
                 excused = last_end_s > NEVER_S and (
                     message is None
                     or ((message.qos or message.retain) and message.at_s <= last_end_s)
@@ -394,7 +430,7 @@ class Promises:
 
         By a partition, or over slow wires: it then comes by the old way and, late, by the new one.
         """
-        if message.qos or self.schedule.profile not in RINGS:
+        if message.qos or self.schedule.profile not in RINGS or self._changes_ways():
             return False
         slow = self.schedule.delay_s >= SLOW_S or self.schedule.lane_delay_s > 0
         stalled = slow or any(
@@ -408,10 +444,13 @@ class Promises:
             for at_s, _, _ in chain(trace.departures, trace.arrivals)
         )
 
-    def _last_end_s(self, client: SimClient) -> float:
+    def _last_end_s(self, client: SimClient, message: PromisedMessage | None) -> float:
         """Until when something may come twice to `client`."""
         if self.schedule.profile in ONCE:
             return NEVER_S
         if self.schedule.profile in ONCE_AT_THE_STEADY:
             return max(client.node.ended_s, default=NEVER_S)
+        if self.schedule.profile == "found" and self._changes_ways():
+            origin = self.fabric.nodes[message.node].ended_s if message is not None else []
+            return max((*client.node.ended_s, *origin), default=NEVER_S)
         return max(self.ends_s, default=NEVER_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from isthmus.sim.generating import generate
+from isthmus.sim.generating import generate, has_all_links
 from isthmus.sim.run import ScheduleFailed, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
 from isthmus.sim.shrink import shrink
@@ -24,13 +24,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--shrink", action="store_true")
     given = parser.parse_args(arguments)
-    algorithm = called(given.algorithm)
-    schedule = generate(given.seed, given.profile, mesh=algorithm.topology == "any")
+    named = called(given.algorithm)
+    schedule = generate(given.seed, given.profile, mesh=has_all_links(named.factory, given.seed))
     if given.shrink:
-        schedule = shrink(schedule, algorithm)
+        schedule = shrink(schedule, named.factory, named.options)
     print(schedule)
     try:
-        outcome = run_schedule(schedule, algorithm, trace=True)
+        outcome = run_schedule(schedule, named.factory, options=named.options, trace=True)
     except ScheduleFailed as failure:
         print(failure.trace)
         print(f"FAILED: {failure.problem}")

@@ -211,6 +211,13 @@ class _Run:
                 one = [node for name, node in fabric.nodes.items() if name in side]
                 others = [node for node in fabric.nodes.values() if node not in one]
                 fabric.partition(one, others, one_way=kind == "one-way")
+            case ("cut" | "cut-one-way") as kind, (a, b):
+                one, other = [fabric.nodes[a]], [fabric.nodes[b]]
+                fabric.partition(one, other, one_way=kind == "cut-one-way")
+            case "mend", (a, b):
+                fabric.heal([(a, b), (b, a)])
+            case "wire", (a, b, delay_s):
+                fabric.wire(fabric.nodes[a], fabric.nodes[b], delay_s=float(delay_s))
             case "heal", _:
                 fabric.heal()
                 self.promises.healed()

@@ -28,8 +28,9 @@ class Stage:
     nodes: list[SimNode]
     subscribers: list[SimClient]
     publishers: list[SimClient]
-    tree: bool
-    """No link stands by, so the way of a message does not change while it is on it."""
+    survives: bool
+    """No link stands by, so the way of a message does not change while it is on it, or the
+    algorithm sees to it that it arrives all the same."""
     sent: int = 0
 
     def subscribe(self, topic_filter: str) -> None:
@@ -62,12 +63,12 @@ class Stage:
         self.received(payloads, receivers)
 
     def survived(self, payloads: Sequence[bytes]) -> None:
-        """What was published during a fault: in a tree everybody got it, once; else at most once.
+        """What was published during a fault: it survives and everybody got it, once; or at most.
 
         When a standby link takes over, a message that has passed a node does not pass it again,
         also if that is the only way left to somebody.
         """
-        if self.tree:
+        if self.survives:
             self.received(payloads, self.subscribers)
             return
         for client in self.subscribers:

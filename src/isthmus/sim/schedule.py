@@ -12,8 +12,8 @@ outcome:
            others come twice or late; one direction is cut, nodes crash and come back
 `chaos`    nodes and brokers crash, vanish, stop and come back as well
 
-Those of `ATTACKS` each have one kind of malice, on a tree that stays, with a promise of its own
-(`isthmus.sim.promises`), and the last one has all of them:
+Those of `ATTACKS` each have one kind of malice, on a tree that stays but for `storms`, with a
+promise of its own (`isthmus.sim.promises`), and the last one has all of them:
 
 `double`      two nodes are killed at once, and one of them is back late, within the hold time
 `outlast`     links are cut, and nodes are away, for longer than the hold time
@@ -24,6 +24,7 @@ Those of `ATTACKS` each have one kind of malice, on a tree that stays, with a pr
 `brokers`     brokers are slow, and close sessions on certain topics
 `clients`     clients that may not connect speak all the same; others take their own sessions over
 `torn`        nodes are killed while they write, and bits of their files flip
+`storms`      many faults at once, on a graph with rings in which some nodes stay connected
 `attack`      all of this, and what `chaos` has
 """
 
@@ -62,6 +63,7 @@ ATTACKS: Final = (
     "brokers",
     "clients",
     "torn",
+    "storms",
     "attack",
 )
 EVERY_PROFILE: Final = PROFILES + ATTACKS

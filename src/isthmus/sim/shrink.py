@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from isthmus.sim.fabric import AlgorithmFactory
@@ -12,6 +13,7 @@ __all__ = ["shrink"]
 
 _MENDS = {
     "heal": {"partition", "one-way"},
+    "mend": {"cut", "cut-one-way"},
     "restart": {"crash", "stop"},
     "broker-restart": {"broker-crash"},
     "untwin": {"twin"},
@@ -22,11 +24,12 @@ _MENDS = {
 def shrink(
     schedule: Schedule,
     algorithm: str | AlgorithmFactory = "sf",
+    options: Mapping[str, object] | None = None,
     *,
     attempts: int = 400,
 ) -> Schedule:
     """A smaller schedule that fails in the same way: actions are left out as long as it does."""
-    wanted = _kind_of_failure(schedule, algorithm)
+    wanted = _kind_of_failure(schedule, algorithm, options)
     if wanted is None:
         return schedule
     size = max(1, len(schedule.actions) // 2)
@@ -39,7 +42,7 @@ def shrink(
             actions = _needed(schedule.actions[:start] + mends + schedule.actions[end:])
             candidate = replace(schedule, actions=actions)
             smaller = len(actions) < len(schedule.actions)
-            if smaller and _kind_of_failure(candidate, algorithm) == wanted:
+            if smaller and _kind_of_failure(candidate, algorithm, options) == wanted:
                 schedule = candidate
             else:
                 start += size
@@ -60,10 +63,14 @@ def _needed(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     return tuple(kept)
 
 
-def _kind_of_failure(schedule: Schedule, algorithm: str | AlgorithmFactory) -> str | None:
+def _kind_of_failure(
+    schedule: Schedule,
+    algorithm: str | AlgorithmFactory,
+    options: Mapping[str, object] | None,
+) -> str | None:
     """The problem without names and numbers; None if there is none."""
     try:
-        run_schedule(schedule, algorithm)
+        run_schedule(schedule, algorithm, options=options)
     except ScheduleFailed as failure:
         words = failure.problem.split("\n", maxsplit=1)[0].split()
         return " ".join(word for word in words if word.isalpha() and len(word) > 2)[:60]

@@ -1,6 +1,7 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
-An algorithm is named as in a configuration, or as ``module:Class``.  Without ``--profile`` the
+An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
+``topic-tree?roots=balance``.  Without ``--profile`` the
 profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to as a small JSON
 file, from which the figures in the documentation are made.
 """
@@ -12,8 +13,9 @@ import json
 import os
 import sys
 import time
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -21,14 +23,15 @@ from importlib import import_module
 from pathlib import Path
 
 from isthmus.cooperation.api import CooperationAlgorithm
-from isthmus.cooperation.registry import load
+from isthmus.cooperation.registry import check_options, load
+from isthmus.errors import AlgorithmError
 from isthmus.sim.fabric import AlgorithmFactory
-from isthmus.sim.generating import generate
+from isthmus.sim.generating import generate, has_all_links
 from isthmus.sim.provenance import provenance
 from isthmus.sim.run import ScheduleFailed, ScheduleOutcome, run_schedule
 from isthmus.sim.schedule import EVERY_PROFILE
 
-__all__ = ["SOAKED", "Soaked", "called", "main", "profile_of", "soak"]
+__all__ = ["SOAKED", "Called", "Soaked", "called", "main", "profile_of", "soak"]
 
 SOAKED = EVERY_PROFILE
 """The profiles that take turns."""
@@ -75,13 +78,29 @@ class Soaked:
         }
 
 
-def called(name: str) -> type[CooperationAlgorithm]:
-    """The algorithm of that name, or ``module:Class``, which need not be installed."""
+@dataclass(frozen=True, slots=True)
+class Called:
+    """An algorithm and its options."""
+
+    factory: type[CooperationAlgorithm]
+    options: Mapping[str, object]
+
+
+def called(name: str) -> Called:
+    """What ``NAME?key=value&…`` names; instead of a name ``module:Class`` need not be installed."""
+    name, _, query = name.partition("?")
+    options: dict[str, object] = {}
+    for pair in query.split("&") if query else ():
+        key, _, value = pair.partition("=")
+        try:
+            options |= tomllib.loads(f"{key} = {value}")
+        except tomllib.TOMLDecodeError:
+            options[key] = value
     module, colon, attribute = name.partition(":")
     if not colon:
-        return load(name)
-    found: type[CooperationAlgorithm] = getattr(import_module(module), attribute)
-    return found
+        check_options(name, options)
+        return Called(load(name), options)
+    return Called(getattr(import_module(module), attribute), options)
 
 
 def profile_of(seed: int) -> str:
@@ -98,17 +117,24 @@ def soak(
 ) -> Soaked:
     """Run the schedules of `seeds`; stops after `max_failures`.
 
-    Those of an algorithm of the topology ``any`` are of full meshes.
+    Those of an algorithm of the topology ``any`` are of full meshes: all of them if it needs that,
+    else every second one.
     """
     soaked = Soaked()
-    factory = called(algorithm) if isinstance(algorithm, str) else algorithm
-    mesh = getattr(factory, "topology", "tree") == "any"
+    options: Mapping[str, object] | None = None
+    if isinstance(algorithm, str):
+        named = called(algorithm)
+        factory: AlgorithmFactory = named.factory
+        options = named.options
+    else:
+        factory = algorithm
     for seed in seeds:
         chosen = profile or profile_of(seed)
         soaked.schedules += 1
         soaked.profiles[chosen] += 1
         try:
-            outcome = run_schedule(generate(seed, chosen, mesh=mesh), factory)
+            mesh = has_all_links(factory, seed)
+            outcome = run_schedule(generate(seed, chosen, mesh=mesh), factory, options=options)
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:
@@ -155,6 +181,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--record", type=Path, help="write what it came to as JSON")
     given = parser.parse_args(arguments)
+    for algorithm in given.algorithm:
+        try:
+            called(algorithm)
+        except (ValueError, AlgorithmError) as error:
+            parser.error(f"--algorithm {algorithm}: {error}")
     began_s = time.monotonic()
     seeds = range(given.seed, given.seed + given.schedules)
     results: dict[str, Soaked] = {}
@@ -163,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         def progress(soaked: Soaked, algorithm: str = algorithm) -> None:
             print(f"{algorithm}: {soaked}", file=sys.stderr, flush=True)
 
-        results[called(algorithm).name] = soaked = soak_on_every_core(
+        results[algorithm] = soaked = soak_on_every_core(
             algorithm,
             seeds,
             profile=given.profile,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from rich.console import Console
 
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.progress_bar import ProgressBar
+from isthmus.sim.collecting import few_collections
 from isthmus.simulate.exact import ExactRun
-from isthmus.simulate.file import Simulation
+from isthmus.simulate.plan import Plan
 
 __all__ = ["run_exact", "summary_lines"]
 
@@ -23,28 +23,17 @@ SHOWN_EVERY_S: Final = 0.5
 PLAIN_EVERY_S: Final = 5.0
 
 
-def run_exact(simulation: Simulation, log: Path, run: str) -> None:
+def run_exact(plan: Plan, log: Path, run: str) -> None:
     """Simulate, write the log, print the summary; raises what `ExactRun.record` raises."""
-    exact = ExactRun(simulation, log, run)
+    exact = ExactRun(plan, log, run)
     began_s = time.monotonic()
-    with _shown(exact), _few_collections():
+    with _shown(exact), few_collections():
         exact.record()
     took_s = time.monotonic() - began_s
     for line in summary_lines(exact, run_tables(log, run)):
         print(line)
     print(f"took       {took_s:.1f} s for {exact.fabric.engine.events:,} events")
     print(f"\nEvery table of it by Spark: isthmus bench index {log} --run {run}")
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """All of a fabric stays: to look through it for garbage often took a quarter of the time."""
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @contextmanager
@@ -69,7 +58,7 @@ def _shown(exact: ExactRun) -> Iterator[None]:
 
 
 def _progress(exact: ExactRun) -> tuple[float, float | None, str]:
-    duration_s = exact.simulation.simulation.duration_s
+    duration_s = exact.plan.duration_s
     engine, events = exact.fabric.engine, f"{exact.fabric.engine.events:,} events"
     if exact.started_s is None:
         return 0.0, None, f"{exact.phase}, {events}"
@@ -79,11 +68,7 @@ def _progress(exact: ExactRun) -> tuple[float, float | None, str]:
 
 def summary_lines(exact: ExactRun, tables: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """A few lines for people; every number is one of the tables'."""
-    shape = exact.simulation.simulation
-    yield (
-        f"run {exact.run}: {shape.nodes:,} nodes, {shape.topology} of {len(exact.links):,} links, "
-        f"{exact.simulation.cooperation.algorithm}, seed {shape.seed}, {shape.duration_s:g} s"
-    )
+    yield f"run {exact.run}: {exact.plan.title}"
     yield "set-up     {:,} control packets, {:,} bytes".format(*exact.set_up)
     (losses,), hops = tables["summary"], tables["hops"][0]
     yield f"published  {hops['sent']:,}"

@@ -4,7 +4,8 @@
 
 Everything up to the first message is set-up: nodes are linked, clients are connected, and it is
 waited until the fabric is at rest.  Then publishers send for `duration_s`, which is the run's
-window, and it is waited once more, so that what is under way arrives.  Counters of links are read
+window but for what a scenario cuts off at both ends, and it is waited once more, so that what is
+under way arrives.  Counters of links are read
 at the window's two ends and every second between.
 
 Invariants:
@@ -20,15 +21,16 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from isthmus.bench.coordinator.faults import MadeFault
+from isthmus.config.faults import Crash, Cut
 from isthmus.cooperation.api import LinkTraffic
-from isthmus.errors import IsthmusError, SimulationFailed
-from isthmus.exchange.discovery.discovery import DiscoverySettings
+from isthmus.errors import IsthmusError, LogError, SimulationFailed
 from isthmus.pipeline.log.payload import LAYOUT, MAGIC, SIZE, run_tag
 from isthmus.pipeline.log.reading import LoggedClient, LoggedFile
 from isthmus.pipeline.log.run_files import check_run, remove_run
@@ -37,13 +39,11 @@ from isthmus.pipeline.log.writing import RowWriter, write_table
 from isthmus.sim.client import Received, SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.host import EPOCH_MS
-from isthmus.sim.network import DatagramSettings, HopRecord, WireSettings
-from isthmus.sim.shapes import links_of
-from isthmus.simulate.file import Simulation, node_name
+from isthmus.sim.network import DatagramSettings, HopRecord
+from isthmus.simulate.plan import WRITER, Plan
 
-__all__ = ["WRITER", "ExactRun"]
+__all__ = ["ExactRun"]
 
-WRITER: Final = "s0"
 SAMPLE_S: Final = 1.0
 NOT_OURS: Final = "not a message of this run"
 
@@ -143,11 +143,9 @@ class _Rows:
 class ExactRun:
     """A simulation, from its first node to its row in the log."""
 
-    def __init__(
-        self, simulation: Simulation, log: Path, run: str, *, remembers: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, log: Path, run: str, *, remembers: bool = False) -> None:
         """Nothing is written yet."""
-        self.simulation = simulation
+        self.plan = plan
         self.run = run
         self.phase = "waiting"
         """What it is doing, for whoever watches from another thread."""
@@ -155,58 +153,52 @@ class ExactRun:
         """When the first message was due, on the virtual clock."""
         self.missed = 0
         """Messages that were due while their publisher was not connected."""
+        self.faults: list[MadeFault] = []
+        """In the order in which they began."""
         self.set_up = (0, 0)
         """Control packets on all links before the first message, and all bytes until then."""
         self._log = log
-        shape, network = simulation.simulation, simulation.network
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        """How many cuts keep somebody from sending to another now."""
         self.fabric = SimFabric(
-            seed=shape.seed,
-            algorithm=simulation.cooperation.algorithm,
-            options=simulation.cooperation.options,
-            wire=WireSettings(network.delay_ms / 1000, network.bytes_per_s),
-            settle_s=shape.settle_s,
-            discovery=DiscoverySettings() if network.discovery else None,
-            datagrams=DatagramSettings(loss=network.datagram_loss),
+            seed=plan.seed,
+            algorithm=plan.algorithm,
+            options=plan.options,
+            link=plan.link,
+            wire=plan.wire,
+            settle_s=plan.settle_s,
+            discovery=plan.discovery,
+            datagrams=DatagramSettings(loss=plan.datagram_loss),
             remembers=remembers,
         )
         self.fabric.engine.max_events = float("inf")
-        rng = self.fabric.engine.random_for("shape")
-        self.links = links_of(shape.topology, shape.nodes, rng, shape.graph_links)
-        self.topics = tuple(f"topic{number + 1}" for number in range(simulation.load.topics))
-        self.clients = self._clients()
+        for (source, target), wire in plan.ways.items():
+            self.fabric.network.set_way(source, target, wire)
         self.playing: dict[int, SimClient] = {}
         """The simulator's clients by their number in the log."""
 
-    def _clients(self) -> tuple[LoggedClient, ...]:
-        load, rng = self.simulation.load, self.fabric.engine.random_for("clients")
-        nodes = self.simulation.simulation.nodes
-        found: list[LoggedClient] = []
-
-        def add(number: int, role: Any) -> None:
-            name = f"t-{role[:3]}-{len(found)}"
-            node, topic = node_name(rng.randrange(nodes)), number % load.topics
-            found.append(LoggedClient(len(found), name, "t", role, topic, node, WRITER))
-
-        for number in range(load.publishers):
-            add(number, "publisher")
-        for number in range(load.subscribers):
-            add(number, "subscriber")
-        return tuple(found)
-
     def record(self) -> None:
-        """Run it and write it; raises `SimulationFailed`, or `RunRefused` for a name in use."""
+        """Run it and write it.
+
+        Raises `SimulationFailed`, `RunRefused` for a name in use, or `LogError` if the log cannot
+        be written.
+        """
         check_run(self._log, self.run)
         tables: tuple[Table, ...] = ("publishes", "deliveries", "hops", "links")
-        writer = RowWriter(self._log, self.run, WRITER, tables)
+        writer: RowWriter | None = None
         try:
-            self._rows = _Rows(writer, self.run, self.topics)
+            writer = RowWriter(self._log, self.run, WRITER, tables)
+            self._rows = _Rows(writer, self.run, self.plan.topics)
             self.fabric.network.on_hop = self._rows.hop
             self._simulate()
             row = self._row(writer.close())
             write_table(self._log, "runs", self.run, WRITER, [row])
         except BaseException as error:
-            writer.discard()
+            if writer is not None:
+                writer.discard()
             remove_run(self._log, self.run)
+            if isinstance(error, OSError):
+                raise LogError(self._log, f"cannot be written: {error}") from error
             if isinstance(error, Exception) and not isinstance(error, IsthmusError):
                 raise _failed(self.fabric.now_s, error) from error
             raise
@@ -215,23 +207,28 @@ class ExactRun:
     # ---- its course ----------------------------------------------------------------------
 
     def _simulate(self) -> None:
-        fabric, shape = self.fabric, self.simulation.simulation
+        fabric, plan = self.fabric, self.plan
         self.phase = "linking nodes"
-        for number in range(shape.nodes):
-            fabric.node(node_name(number))
-        for a, b in self.links:
-            fabric.link(fabric.nodes[node_name(a)], fabric.nodes[node_name(b)])
+        for name in plan.nodes:
+            fabric.node(name)
+        for a, b in plan.links:
+            fabric.link(fabric.nodes[a], fabric.nodes[b])
         fabric.settle()
         self.phase = "connecting clients"
-        for client in self.clients:
+        for client in plan.clients:
             self._connect(client)
         fabric.settle()
         self.phase = "publishing"
         self.started_s = begin_s = fabric.now_s
-        end_s = begin_s + shape.duration_s
-        self._window_ns = (_ns(begin_s), _ns(end_s))
-        self._plan_faults(begin_s)
-        self._plan_messages(begin_s)
+        end_s = begin_s + plan.duration_s
+        self._end_ns = _ns(end_s)
+        self._window_ns = (_ns(begin_s + plan.trim_s), _ns(end_s - plan.trim_s))
+        faults: list[Cut | Crash] = [*plan.cut, *plan.crash]
+        for fault in faults:
+            fabric.engine.call_at(begin_s + fault.at_s, partial(self._begin, fault, begin_s))
+        for client in plan.clients:
+            if client.role == "publisher":
+                self._due(client, 0, 0)
         self.set_up = self._sample()
         at_s = begin_s
         while at_s < end_s:
@@ -244,25 +241,26 @@ class ExactRun:
         self.phase = "writing"
 
     def _connect(self, client: LoggedClient) -> None:
-        self.playing[client.client] = played = self.fabric.nodes[client.node].client(client.name)
+        plan, qos = self.plan, self.plan.messages[client.kind].qos
+        options = dict(plan.client_options)
+        if qos and client.node in plan.returning:
+            options |= {"clean_start": False, "repeats_qos1": True}
+        node = self.fabric.nodes[client.node]
+        self.playing[client.client] = played = node.client(client.name, **options)
         if client.role == "subscriber":
             played.on_received = partial(self._rows.received, client.client)
-            played.subscribe(self.topics[client.topic], qos=self.simulation.load.qos)
+            played.subscribe(plan.topics[client.topic], qos=qos)
 
-    def _plan_messages(self, begin_s: float) -> None:
-        engine, load = self.fabric.engine, self.simulation.load
-        rng = engine.random_for("messages")
-        for client in self.clients:
-            if client.role == "publisher":
-                first_s = begin_s + rng.random() * load.interval_ms / 1000
-                self._due(first_s, partial(self._publish, client, first_s, 0, 0))
+    def _due(self, client: LoggedClient, turn: int, message: int) -> None:
+        """Have the publisher send when its `turn` comes, unless that is after the end."""
+        assert self.started_s is not None
+        interval_ns = self.plan.messages[client.kind].interval_ns
+        at_s = self.started_s + (self.plan.first_ns[client.client] + turn * interval_ns) / 1e9
+        if _ns(at_s) < self._end_ns:
+            self.fabric.engine.call_at(at_s, partial(self._publish, client, turn, message))
 
-    def _due(self, at_s: float, publish: Callable[[], None]) -> None:
-        if _ns(at_s) < self._window_ns[1]:
-            self.fabric.engine.call_at(at_s, publish)
-
-    def _publish(self, client: LoggedClient, first_s: float, turn: int, message: int) -> None:
-        load, topic = self.simulation.load, self.topics[client.topic]
+    def _publish(self, client: LoggedClient, turn: int, message: int) -> None:
+        load, topic = self.plan.messages[client.kind], self.plan.topics[client.topic]
         sent = _Sent(client.client, message, _ns(self.fabric.now_s))
         payload = self._rows.payload(sent, load.payload_bytes)
         if self.playing[client.client].publish(topic, payload, qos=load.qos):
@@ -270,23 +268,29 @@ class ExactRun:
             message += 1
         else:
             self.missed += 1
-        due_s = first_s + (turn + 1) * load.interval_ms / 1000
-        self._due(due_s, partial(self._publish, client, first_s, turn + 1, message))
+        self._due(client, turn + 1, message)
 
-    def _plan_faults(self, begin_s: float) -> None:
-        fabric = self.fabric
-        for cut in self.simulation.cut:
-            sides = [[fabric.nodes[name] for name in side] for side in (cut.source, cut.target)]
-            pairs = [(a.name, b.name) for a in sides[0] for b in sides[1]]
-            pairs += [] if cut.one_way else [(b, a) for a, b in pairs]
-            begins = partial(fabric.partition, *sides, one_way=cut.one_way)
-            fabric.engine.call_at(begin_s + cut.at_s, begins)
-            fabric.engine.call_at(begin_s + cut.at_s + cut.for_s, partial(fabric.heal, pairs))
-        for crash in self.simulation.crash:
-            node = fabric.nodes[crash.node]
-            fabric.engine.call_at(begin_s + crash.at_s, partial(fabric.crash, node))
-            back_s = begin_s + crash.at_s + crash.for_s
-            fabric.engine.call_at(back_s, partial(fabric.restart, node))
+    def _begin(self, fault: Cut | Crash, begin_s: float) -> None:
+        fabric, number = self.fabric, len(self.faults)
+        if isinstance(fault, Crash):
+            fabric.crash(fabric.nodes[fault.node])
+        else:
+            self._cuts.update(fault.ways)
+            sides = [[fabric.nodes[name] for name in side] for side in (fault.source, fault.target)]
+            fabric.partition(*sides, one_way=fault.one_way)
+        self.faults.append(MadeFault(fault, _ns(fabric.now_s)))
+        fabric.engine.call_at(begin_s + fault.end_s, partial(self._over, number))
+
+    def _over(self, number: int) -> None:
+        fabric, made = self.fabric, self.faults[number]
+        now_ns = _ns(fabric.now_s)
+        if isinstance(made.fault, Crash):
+            fabric.restart(fabric.nodes[made.fault.node])
+            self.faults[number] = replace(made, ended_ns=now_ns, ready_ns=now_ns)
+            return
+        self._cuts.subtract(made.fault.ways)
+        fabric.heal([way for way in made.fault.ways if not self._cuts[way]])
+        self.faults[number] = replace(made, ended_ns=now_ns)
 
     def _sample(self) -> tuple[int, int]:
         """The counters of every end of a link; all control packets, and all bytes."""
@@ -303,31 +307,25 @@ class ExactRun:
     # ---- its row -------------------------------------------------------------------------
 
     def _row(self, files: Iterable[LoggedFile]) -> dict[str, Any]:
-        shape, (begin_ns, end_ns) = self.simulation.simulation, self._window_ns
-        labels = {
-            "simulator": "exact",
-            "algorithm": self.simulation.cooperation.algorithm,
-            "topology": shape.topology,
-            "nodes": str(shape.nodes),
-            "links": str(len(self.links)),
-            "seed": str(shape.seed),
-        }
-        notes = []
+        plan = self.plan
+        assert self.started_s is not None
+        started_ns = _ns(self.started_s)
+        notes = [fault.in_words(started_ns) for fault in self.faults]
         if self.missed:
             notes.append(f"{self.missed} messages were due while their publisher was cut off")
         return {
             "run": self.run,
             "schema_version": SCHEMA_VERSION,
-            "scenario": f"{shape.topology}-{shape.nodes}",
-            "scenario_json": self.simulation.model_dump_json(),
-            "labels": list(labels.items()),
-            "started_ns": begin_ns,
+            "scenario": plan.name,
+            "scenario_json": plan.source_json,
+            "labels": list(plan.labels.items()),
+            "started_ns": started_ns,
             "ended_ns": _ns(self.fabric.now_s),
-            "window_start_ns": begin_ns,
-            "window_end_ns": end_ns,
-            "interval_ns": round(self.simulation.load.interval_ms * 1e6),
-            "topics": list(self.topics),
-            "clients": [asdict(client) for client in self.clients],
+            "window_start_ns": self._window_ns[0],
+            "window_end_ns": self._window_ns[1],
+            "interval_ns": plan.messages["t"].interval_ns,
+            "topics": list(plan.topics),
+            "clients": [asdict(client) for client in plan.clients],
             "clocks": [{"writer": WRITER, "machine": "virtual", "offset_ns": 0, "error_ns": 0}],
             "files": [asdict(file) for file in files],
             "strays": [

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from isthmus.config.faults import Crash, Cut, fault_contradictions
 from isthmus.config.fields import Qos, Seconds, Section
 from isthmus.config.files import Cooperation, load_file, located, option_error
 from isthmus.config.mistakes import (
@@ -21,13 +22,12 @@ from isthmus.config.mistakes import (
     key_of,
     known_names,
     raw_table,
-    raw_tables,
 )
 from isthmus.cooperation.registry import check_options
 from isthmus.errors import ConfigError, ConfigMistake
 from isthmus.pipeline.log.payload import SIZE
 
-__all__ = ["Crash", "Cut", "Simulation", "load_simulation", "node_name", "simulation_of"]
+__all__ = ["Simulation", "load_simulation", "node_name", "simulation_of"]
 
 Shape = Literal["tree", "graph", "line", "ring", "star", "mesh", "none"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -83,25 +83,6 @@ class Wires(Section):
     discovery: bool = Field(default=False, examples=[True])
     """Whether nodes announce themselves to all others, by datagrams."""
     datagram_loss: Share = Field(default=0.0, examples=[0.3])
-
-
-class Cut(Section):
-    """``[[cut]]``: for a while, nothing that one side sends arrives at the other."""
-
-    at_s: Seconds = Field(ge=0, examples=[2.0])
-    for_s: Seconds = Field(gt=0, examples=[1.0])
-    source: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(examples=[["n1"]])
-    target: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(examples=[["n2"]])
-    one_way: bool = Field(default=False, examples=[True])
-    """What the target sends arrives."""
-
-
-class Crash(Section):
-    """``[[crash]]``: a node is killed, and comes back with what it had stored."""
-
-    node: str = Field(examples=["n3"])
-    at_s: Seconds = Field(ge=0, examples=[2.0])
-    for_s: Seconds = Field(gt=0, examples=[1.0])
 
 
 class Simulation(Section):
@@ -178,25 +159,25 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
             ("simulation", "nodes"),
             f"a mesh of {nodes} nodes has over {MOST_LINKS:,} links; write fewer nodes",
         )
-    names = {node_name(number) for number in range(nodes)}
-    for index, cut in raw_tables(data, "cut"):
-        for side in ("source", "target"):
-            for name in cut.get(side) or ():
-                if name not in names:
-                    yield ("cut", index, side), _no_node(name, nodes)
-    duration_s = shape.get("duration_s", 10.0)
-    for key in ("cut", "crash"):
-        for index, fault in raw_tables(data, key):
-            times: list[Any] = [fault.get("at_s"), fault.get("for_s")]
-            known = all(isinstance(time, int | float) for time in (*times, duration_s))
-            if known and sum(times) > duration_s:
-                yield (key, index, "for_s"), f"ends after the run, which takes {duration_s:g} s"
-    for index, crash in raw_tables(data, "crash"):
-        if crash.get("node") not in names and "node" in crash:
-            yield ("crash", index, "node"), _no_node(crash["node"], nodes)
+
+    def no_node(name: str) -> str:
+        return "" if _is_node(name, nodes) else _no_node(name, nodes)
+
+    yield from fault_contradictions(data, no_node, shape.get("duration_s", 10.0))
 
 
-def _no_node(name: object, nodes: int) -> str:
+def _is_node(name: str, nodes: int) -> bool:
+    number = name.removeprefix("n")
+    return (
+        len(number) <= len(str(nodes))
+        and number.isascii()
+        and number.isdigit()
+        and 1 <= int(number) <= nodes
+        and name == node_name(int(number) - 1)
+    )
+
+
+def _no_node(name: str, nodes: int) -> str:
     first = [node_name(number) for number in range(min(nodes, 3))]
     more = [f"… {node_name(nodes - 1)}"] if nodes > 3 else []
-    return f'"{name}" is no node{known_names(str(name), first + more)}'
+    return f'"{name}" is no node{known_names(name, first + more)}'

@@ -18,6 +18,8 @@ from pydantic import BaseModel
 
 from isthmus.bench.scenario import EmulatedLink, Scenario, load_scenario, shipped
 from isthmus.config.addresses import Address
+from isthmus.config.faults import Crash, Cut
+from isthmus.config.files import FabricConfig
 from isthmus.errors import ConfigError, ConfigMistake
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "scenarios.md"
@@ -26,7 +28,7 @@ MINIMAL = """\
 name = "own"
 [load]
 interval_ms = 10.0
-[[server]]
+[[node]]
 id = "n1"
 [[place]]
 node = "n1"
@@ -90,27 +92,27 @@ def test_what_the_patterns_have_in_common(name: str) -> None:
         for (_, topic), count in clients.items():
             per_topic[topic] += count
         assert per_topic == dict.fromkeys(TOPICS, 10)
-    ids = [server.id for server in scenario.server]
+    ids = [node.id for node in scenario.node]
     latency = scenario.latency
     assert latency is not None
     assert (latency.topic, latency.interval_s) == ("topic6", 1)
     assert latency.publisher == "n1"  # at the end of the row
     assert list(latency.subscribers) == ids
-    assert {server.broker for server in scenario.server} == {"mosquitto"}
+    assert {node.broker for node in scenario.node} == {"mosquitto"}
 
 
 @pytest.mark.parametrize(("name", "with_node"), [("single", False), ("A", True)])
 def test_one_broker(name: str, with_node: bool) -> None:
-    (server,) = load_scenario(name).server
-    assert (server.id, server.with_node, server.peers) == ("n1", with_node, ())
+    (node,) = load_scenario(name).node
+    assert (node.id, node.with_node, node.peers) == ("n1", with_node, ())
 
 
 @pytest.mark.parametrize("name", ["B", "C", "D"])
 def test_five_in_a_row_with_twenty_clients_each(name: str) -> None:
     scenario = load_scenario(name)
-    assert [server.id for server in scenario.server] == NODES
-    assert [server.peers for server in scenario.server] == [(), *[(node,) for node in NODES[:-1]]]
-    assert all(server.with_node for server in scenario.server)
+    assert [node.id for node in scenario.node] == NODES
+    assert [node.peers for node in scenario.node] == [(), *[(node,) for node in NODES[:-1]]]
+    assert all(node.with_node for node in scenario.node)
     for role in ("publishers", "subscribers"):
         at_node = Counter[str]()
         for (node, _), count in t_clients(scenario, role).items():
@@ -145,9 +147,9 @@ def test_a_minimal_file_has_every_default(write: Write) -> None:
     assert scenario.load.interval_ns == 10_000_000
     assert (scenario.load.qos, scenario.load.payload_bytes) == (0, 32)
     assert scenario.latency is None
-    assert scenario.algorithm == "sf"
-    assert scenario.server[0].broker == "mosquitto"
-    assert scenario.server[0].with_node
+    assert scenario.cooperation.algorithm == "sf"
+    assert scenario.node[0].broker == "mosquitto"
+    assert scenario.node[0].with_node
     assert scenario.emulation.cpu is None
     assert scenario.emulation.link == ()
     assert scenario.emulation.longest_delay_s == 0
@@ -159,9 +161,9 @@ def test_every_key_can_be_set(write: Write) -> None:
     scenario = load_scenario(
         write(
             """
-            algorithm = "pf"
             [scenario]
             name = "all"
+            seed = 7
             description = "everything"
             duration_s = 12
             trim_s = 2.5
@@ -187,14 +189,40 @@ def test_every_key_can_be_set(write: Write) -> None:
             mbit_s = 2.5
             back_delay_ms = 30
             back_mbit_s = 1
-            [[server]]
+            [[cut]]
+            at_s = 1
+            for_s = 2
+            source = ["a"]
+            target = ["b"]
+            one_way = true
+            [[crash]]
+            node = "a"
+            at_s = 4
+            for_s = 1.5
+            [cooperation]
+            algorithm = "tree"
+            alpha = 0.7
+            beta = 0.3
+            [discovery]
+            group = "239.255.77.84:0"
+            [link]
+            qos = 2
+            secret = "0123456789abcdef-hunter2"
+            [limits]
+            clients = 100
+            [log]
+            level = "warning"
+            [[node]]
             id = "a"
             broker = "hivemq"
-            [[server]]
+            mqtt = "127.0.0.1:1883"
+            [[node]]
             id = "b"
-            broker = "rabbitmq"
+            broker = "mqtt://127.0.0.1:1999"
+            username = "b"
+            password = "hunter2"
             peers = ["a"]
-            [[server]]
+            [[node]]
             id = "c"
             address = "192.0.2.7:1883"
             admin = "192.0.2.7:9883"
@@ -219,7 +247,7 @@ def test_every_key_can_be_set(write: Write) -> None:
     assert scenario.load.interval_ns == 4_000_000
     assert scenario.topics == ("x", "y", "fast")
     assert scenario.sp_ratio == (3 * 4 + 1 * 1) / 4
-    assert scenario.server[2].address == Address("192.0.2.7", 1883)
+    assert scenario.node[2].address == Address("192.0.2.7", 1883)
     (line,) = scenario.emulation.link
     assert (line.between, line.delay_ms, line.mbit_s) == (("b", "a"), 0, 2.5)
     assert (line.back_delay_ms, line.back_mbit_s) == (30, 1)
@@ -246,8 +274,8 @@ def test_the_same_with_changes() -> None:
     other = scenario.changed(
         broker="hivemq", algorithm="pf", duration_s=8, trim_s=1, interval_ns=1_234_567
     )
-    assert {server.broker for server in other.server} == {"hivemq"}
-    assert other.algorithm == "pf"
+    assert {node.broker for node in other.node} == {"hivemq"}
+    assert other.cooperation.algorithm == "pf"
     assert (other.scenario.duration_s, other.scenario.trim_s) == (8, 1)
     assert other.load.interval_ns == 1_234_567
     assert other.place == scenario.place
@@ -276,7 +304,7 @@ def test_changes_that_a_file_could_not_say(changes: dict[str, object], words: st
 
 # ---- mistakes in one key -----------------------------------------------------------------------
 
-SERVER = '[[server]]\nid = "n2"\n'
+NODE = '[[node]]\nid = "n2"\n'
 PLACE = '[[place]]\nnode = "n1"\n'
 LATENCY = '[latency]\npublisher = "n1"\nsubscribers = ["n1"]\n'
 
@@ -285,11 +313,11 @@ LATENCY = '[latency]\npublisher = "n1"\nsubscribers = ["n1"]\n'
     ("text", "key", "words"),
     [
         # in a field
-        (SERVER + 'broker = "mosquito"', "server[1].broker", ["did you mean 'mosquitto'?"]),
-        (SERVER + 'with_node = "no"', "server[1].with_node", ["boolean", '"no"']),
-        (SERVER + 'peers = "n1"', "server[1].peers", ["must be a list", 'peers = ["n1"]']),
-        (SERVER + 'address = "h"', "server[1].address", ["no port"]),
-        (SERVER + "adress = 1", "server[1].adress", ["did you mean 'address'?"]),
+        (NODE + 'broker = "mosquito"', "node[1].broker", ["did you mean 'mosquitto'?"]),
+        (NODE + 'with_node = "no"', "node[1].with_node", ["boolean", '"no"']),
+        (NODE + 'peers = "n1"', "node[1].peers", ["must be a list", 'peers = ["edge-2"]']),
+        (NODE + 'address = "h"', "node[1].address", ["no port"]),
+        (NODE + "adress = 1", "node[1].adress", ["did you mean 'address'?"]),
         (PLACE + 'topic = "u"\npublishers = -1', "place[1].publishers", ["equal to 0", "-1"]),
         (PLACE + 'topic = "u"\npublishers = 1.5', "place[1].publishers", ["an integer"]),
         (PLACE + 'publishers = 1\ntopic = ""', "place[1].topic", ["must not be empty", "topic1"]),
@@ -302,27 +330,39 @@ LATENCY = '[latency]\npublisher = "n1"\nsubscribers = ["n1"]\n'
         ("[emulation]\nlink_delay_ms = -1", "emulation.link_delay_ms", ["equal to 0"]),
         ("[emulation]\ncpus = 1", "emulation.cpus", ["did you mean 'cpu'?"]),
         # between keys
-        (SERVER + 'peers = ["n3"]', "server[1].peers", ['no [[server]] "n3"', "there are n1"]),
-        (SERVER + 'peers = ["n1", "n1"]', "server[1].peers", ["named twice"]),
+        (NODE + 'peers = ["n3"]', "node[1].peers", ['no [[node]] "n3"', "there are n1"]),
+        (NODE + 'peers = ["n1", "n1"]', "node[1].peers", ["named twice"]),
         (
-            SERVER + 'with_node = false\nbroker = "mqtts://192.0.2.7:8883"',
-            "server[1].broker",
+            NODE + 'with_node = false\nbroker = "mqtts://192.0.2.7:8883"',
+            "node[1].broker",
             ["speaks no TLS", "mqtt:// URL"],
         ),
-        (SERVER + 'peers = ["n2"]', "server[1].peers", ["this server itself"]),
+        (NODE + 'peers = ["n2"]', "node[1].peers", ["this node itself"]),
         (
-            SERVER + 'with_node = false\npeers = ["n1"]',
-            "server[1].peers",
+            NODE + 'with_node = false\npeers = ["n1"]',
+            "node[1].peers",
             ["a bare broker has no links", "with_node"],
         ),
         (
-            SERVER + 'address = "h:1"\npeers = ["n1"]',
-            "server[1].peers",
+            NODE + 'address = "h:1"\npeers = ["n1"]',
+            "node[1].peers",
             ["linked by its own node's file"],
         ),
-        (SERVER + 'address = "h:0"', "server[1].address", ["no port to connect to"]),
-        (SERVER + 'admin = "h:1"', "server[1].admin", ["runs already", "address"]),
-        (SERVER + 'username = "u"', "server[1].username", ["runs already", "address"]),
+        (NODE + 'address = "h:0"', "node[1].address", ["no port to connect to"]),
+        (
+            NODE + 'address = "h:1"\nadmin = "h:0"',
+            "node[1].admin",
+            ["no port to connect to"],
+        ),
+        (NODE + 'username = "u"', "node[1].username", ['no effect with broker = "mosquitto"']),
+        (NODE + 'address = "h:1"\nmqtt = "h:2"', "node[1].mqtt", ["is started here"]),
+        # what a fabric's file would be told as well
+        (NODE + 'mqtt = "h:1"\nws = "h:1"', "node[1].ws", ["already taken by node[1].mqtt"]),
+        ('[discovery]\ngroup = "10.0.0.1:0"', "discovery.group", ["no multicast group"]),
+        ("[discovery]\nevery_s = 1", "discovery.every_s", ["without discovery.group"]),
+        ("[link]\ndead_after_s = 0", "link.dead_after_s", ["equal to 0.2"]),
+        ("[cooperation]\nalgoritm = 1", "cooperation.algoritm", ["did you mean 'algorithm'?"]),
+        ('[cooperation]\nalgorithm = "sf"\nfoo = 1', "cooperation.foo", ["no such option"]),
         (
             PLACE + 'publishers = 1\ntopic = "a/+"',
             "place[1].topic",
@@ -370,37 +410,48 @@ def test_one_mistake_is_reported_once_with_its_line(
             5,
             ["equal to 32", "not 31", "payload_bytes = 32"],
         ),
-        (('id = "n1"', 'id = "n1"\n[[server]]\nid = "n1"'), "server[1].id", 8, ["already the id"]),
-        (('node = "n1"', 'node = "nn1"'), "place[0].node", 8, ['no [[server]] "nn1"', "'n1'?"]),
+        (('id = "n1"', 'id = "n1"\n[[node]]\nid = "n1"'), "node[1].id", 8, ["already the id"]),
+        (('node = "n1"', 'node = "nn1"'), "place[0].node", 8, ['no [[node]] "nn1"', "'n1'?"]),
         (('node = "n1"', ""), "place[0].node", 7, ["is required"]),
         (("publishers = 1\nsubscribers = 2\n", LATENCY), "place[0]", 7, ["places nobody"]),
         (("publishers = 1\n", ""), "place", 7, ["nobody publishes", "publishers = 10"]),
-        (("[scenario]", 'algorithm = "fp"\n[scenario]'), "algorithm", 1, ["known: none, pf, sf"]),
+        (
+            ("[scenario]", '[cooperation]\nalgorithm = "fp"\n[scenario]'),
+            "cooperation.algorithm",
+            2,
+            ["known: none, pf, sf"],
+        ),
         (("[[place]]", "[place]"), "place", 7, ["[[place]]", "double brackets"]),
-        (("[[server]]", "[server]"), "server", 5, ["[[server]]", "double brackets"]),
+        (("[[node]]", "[node]"), "node", 5, ["[[node]]", "double brackets"]),
     ],
 )
 def test_a_mistake_within_the_file(
     write: Write, change: tuple[str, str], key: str, line: int, words: list[str]
 ) -> None:
     found = mistakes(write(MINIMAL.replace(*change)))
-    found.pop("place[0].node" if key == "server" else "", None)  # which then is not there
+    found.pop("place[0].node" if key == "node" else "", None)  # which then is not there
     assert list(found) == [key]
     assert found[key].line == line
     for word in words:
         assert word in found[key].problem
 
 
-ROW = MINIMAL.replace('id = "n1"', 'id = "n1"\n[[server]]\nid = "n2"\npeers = ["n1"]')
+def test_a_file_of_an_earlier_version(write: Write) -> None:
+    found = mistakes(write('algorithm = "sf"\n' + MINIMAL.replace("[[node]]", "[[server]]")))
+    assert "is called 'node' now" in found["server"].problem
+    assert "known here: scenario, node, cooperation" in found["algorithm"].problem
+
+
+ROW = MINIMAL.replace('id = "n1"', 'id = "n1"\n[[node]]\nid = "n2"\npeers = ["n1"]')
 
 
 def test_peers_that_have_no_links(write: Write) -> None:
     bare = ROW.replace('id = "n1"\n', 'id = "n1"\nwith_node = false\n')
-    assert "is a bare broker" in mistakes(write(bare))["server[1].peers"].problem
+    assert "is a bare broker" in mistakes(write(bare))["node[1].peers"].problem
     running = ROW.replace('id = "n1"\n', 'id = "n1"\naddress = "h:1"\n')
-    assert "runs already" in mistakes(write(running))["server[1].peers"].problem
-    alone = mistakes(write('algorithm = "none"\n' + ROW))
-    assert "passes no message to a peer" in alone["algorithm"].problem
+    assert "runs already" in mistakes(write(running))["node[1].peers"].problem
+    alone = mistakes(write('[cooperation]\nalgorithm = "none"\n' + ROW))
+    assert "passes no message to a peer" in alone["cooperation.algorithm"].problem
 
 
 def test_subscribers_that_nothing_can_reach(write: Write) -> None:
@@ -421,8 +472,8 @@ def test_subscribers_that_nothing_can_reach(write: Write) -> None:
 
 
 def test_a_long_row_in_any_order_is_joined(write: Write) -> None:
-    servers = "".join(
-        f'[[server]]\nid = "s{at}"\npeers = [{peer}]\n'
+    nodes = "".join(
+        f'[[node]]\nid = "s{at}"\npeers = [{peer}]\n'
         for at, peer in [(3, '"s4"'), (0, '"s1"'), (4, ""), (1, '"s2"'), (2, '"s3"')]
     )
     places = "".join(
@@ -430,24 +481,24 @@ def test_a_long_row_in_any_order_is_joined(write: Write) -> None:
         for at in range(5)
     )
     head = '[scenario]\nname = "row"\n[load]\nrate = 1\n'
-    assert load_scenario(write(head + servers + places))
-    assert mistakes(write(head + servers.replace('"s3"', "") + places))
+    assert load_scenario(write(head + nodes + places))
+    assert mistakes(write(head + nodes.replace('"s3"', "") + places))
 
 
 @pytest.mark.parametrize("key", ["publisher", "subscribers"])
-def test_l_clients_at_no_server(write: Write, key: str) -> None:
+def test_l_clients_at_no_node(write: Write, key: str) -> None:
     value = '"n9"' if key == "publisher" else '["n1", "n9", "n8"]'
     lines = {"publisher": '"n1"', "subscribers": '["n1"]', key: value}
     text = "[latency]\n" + "".join(f"{name} = {given}\n" for name, given in lines.items())
     found = mistakes(write(MINIMAL + text))
     assert list(found) == [f"latency.{key}"]
-    assert 'no [[server]] "n9"' in found[f"latency.{key}"].problem
+    assert 'no [[node]] "n9"' in found[f"latency.{key}"].problem
     assert found[f"latency.{key}"].line == LINES + (2 if key == "publisher" else 3)
 
 
-# ---- lines between servers ---------------------------------------------------------------------
+# ---- lines between nodes -----------------------------------------------------------------------
 
-THREE = MINIMAL.replace('id = "n1"', 'id = "n1"\n[[server]]\nid = "n2"\n[[server]]\nid = "n3"')
+THREE = MINIMAL.replace('id = "n1"', 'id = "n1"\n[[node]]\nid = "n2"\n[[node]]\nid = "n3"')
 LINE = '[[emulation.link]]\nbetween = ["n1", "n2"]\n'
 
 
@@ -466,14 +517,14 @@ LINE = '[[emulation.link]]\nbetween = ["n1", "n2"]\n'
         (
             '[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "nn2"]',
             "between",
-            ['no [[server]] "nn2"', "'n2'?", "there are n1, n2, n3"],
+            ['no [[node]] "nn2"', "'n2'?", "there are n1, n2, n3"],
         ),
         ('[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "n1"]', "between", ["named twice"]),
-        ('[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1"]', "between", ["two servers, not 1"]),
+        ('[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1"]', "between", ["two nodes, not 1"]),
         (
             '[[emulation.link]]\ndelay_ms = 1\nbetween = ["n1", "n2", "n3"]',
             "between",
-            ["two servers, not 3"],
+            ["two nodes, not 3"],
         ),
         ('[[emulation.link]]\ndelay_ms = 1\nbetween = "n1"', "between", ["must be a list"]),
         ('[[emulation.link]]\ndelay_ms = 1\nbetween = [1, "n2"]', "between[0]", ["string"]),
@@ -510,18 +561,93 @@ def test_a_line_that_is_given_twice_says_nothing_or_leads_nowhere(write: Write) 
     assert "double brackets" in table["emulation.link"].problem
 
 
+# ---- what fails, and when ----------------------------------------------------------------------
+
+CUT = '[[cut]]\nat_s = 1.0\nfor_s = 2.0\nsource = ["n1"]\ntarget = ["n2", "n3"]\n'
+CRASH = '[[crash]]\nnode = "n1"\nat_s = 3.0\nfor_s = 2.0\n'
+
+
+def test_faults(write: Write) -> None:
+    scenario = load_scenario(write(THREE + CUT + CRASH))
+    (cut,), (crash,) = scenario.cut, scenario.crash
+    assert cut.ways == (("n1", "n2"), ("n1", "n3"), ("n2", "n1"), ("n3", "n1"))
+    assert cut.model_copy(update={"one_way": True}).ways == (("n1", "n2"), ("n1", "n3"))
+    assert (crash.node, crash.at_s, crash.end_s) == ("n1", 3, 5)
+    with pytest.raises(ValueError, match=r"crash\[0\] ends after the run, which takes 4 s"):
+        scenario.changed(duration_s=4, trim_s=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (CUT.replace('"n1"', '"m1"'), "cut[0].source", ['no [[node]] "m1"', "n1, n2, n3"]),
+        (CUT.replace('"n3"', '"n1"'), "cut[0].target", ['"n1" is on both sides']),
+        (CUT.replace("2.0", "0"), "cut[0].for_s", ["greater than 0"]),
+        (CUT.replace("1.0", "79.0"), "cut[0].for_s", ["ends after the run, which takes 80 s"]),
+        (CUT + "oneway = true\n", "cut[0].oneway", ["did you mean 'one_way'?"]),
+        (CRASH.replace("3.0", "-1"), "crash[0].at_s", ["equal to 0"]),
+        (CRASH.replace("3.0", "79"), "crash[0].for_s", ["ends after the run"]),
+        (CRASH.replace("n1", "n4"), "crash[0].node", ['no [[node]] "n4"']),
+        (CRASH + CRASH, "crash[1].at_s", ["n1 is down until 5 s by crash[0]"]),
+    ],
+)
+def test_a_mistake_in_a_fault(write: Write, text: str, key: str, words: list[str]) -> None:
+    found = mistakes(write(THREE + text))
+    assert list(found) == [key]
+    for word in words:
+        assert word in found[key].problem
+    bare = THREE.replace('id = "n1"\n', 'id = "n1"\nwith_node = false\n')
+    assert "is a bare broker" in mistakes(write(bare + CRASH))["crash[0].node"].problem
+    running = THREE.replace('id = "n1"\n', 'id = "n1"\naddress = "h:1"\n')
+    assert "runs already" in mistakes(write(running + CUT))["cut[0].source"].problem
+
+
+# ---- the fabric --------------------------------------------------------------------------------
+
+
+def test_tls_hides_whom_to_cut_off(write: Write) -> None:
+    for name in ("cert", "key", "ca"):
+        write(THREE).with_name(name).touch()
+    tls = '[link.tls]\ncert = "cert"\nkey = "key"\nca = "ca"\n'
+    assert load_scenario(write(THREE + CRASH + tls))
+    assert list(mistakes(write(THREE + CUT + tls))) == ["link.tls"]
+
+
+def test_nodes_that_find_each_other_are_joined(write: Write) -> None:
+    far = '[[place]]\nnode = "n2"\ntopic = "t"\nsubscribers = 1\n'
+    assert "place[1].topic" in mistakes(write(THREE + far))
+    found = far + '[discovery]\ngroup = "239.255.77.84:0"\n'
+    assert load_scenario(write(THREE + found)).discovery.is_on
+    bare = THREE.replace('id = "n2"\n', 'id = "n2"\nwith_node = false\n')
+    assert "no links lead" in mistakes(write(bare + found))["place[1].topic"].problem
+
+
+def test_the_fabric_of_a_scenario(write: Write) -> None:
+    text = THREE.replace('id = "n2"\n', 'id = "n2"\nwith_node = false\n')
+    text = text.replace('id = "n3"\n', 'id = "n3"\naddress = "h:1"\n')
+    fabric = load_scenario(write(text + "[link]\nqos = 2\n")).fabric
+    assert [node.id for node in fabric.node] == ["n1"]
+    assert fabric.link.qos == 2
+
+
+def test_another_algorithm_has_other_keys(write: Write) -> None:
+    scenario = load_scenario(write(MINIMAL + '[cooperation]\nalgorithm = "tree"\nalpha = 2.0\n'))
+    assert scenario.changed(algorithm="tree").cooperation.options == {"alpha": 2.0}
+    assert scenario.changed(algorithm="sf").cooperation.options == {}
+
+
 def test_a_login(write: Write) -> None:
     running = MINIMAL.replace('id = "n1"', 'id = "n1"\naddress = "h:1"\npassword = "hunter2"')
     found = mistakes(write(running))
-    assert list(found) == ["server[0].username"]
+    assert list(found) == ["node[0].username"]
     assert "hunter2" not in str(found)
     assert load_scenario(write(running.replace("password", 'username = "u"\npassword')))
 
 
 def test_an_empty_file(write: Write) -> None:
-    assert set(mistakes(write(""))) == {"scenario", "load.interval_ms", "server", "place"}
-    problem = mistakes(write("server = []\n"))["server"].problem
-    assert problem == "there must be at least one; begin it with [[server]]"
+    assert set(mistakes(write(""))) == {"scenario", "load.interval_ms", "node", "place"}
+    problem = mistakes(write("node = []\n"))["node"].problem
+    assert problem == "there must be at least one; begin it with [[node]]"
     none = MINIMAL + '[latency]\npublisher = "n1"\nsubscribers = []\n'
     problem = mistakes(write(none))["latency.subscribers"].problem
     assert problem == 'must not be empty; for example subscribers = ["n1", "n2"]'
@@ -532,8 +658,8 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(write: Write) -> Non
         '[scenario]\nname = "x"\nduration_s = 5\n'
         "[load]\ninterval_ms = 1\nrate = 2\nqos = 7\n"
         '[latency]\npublisher = "n7"\n'
-        '[[server]]\nid = "n1"\npeers = ["n1"]\n'
-        '[[server]]\nid = "n1"\n'
+        '[[node]]\nid = "n1"\npeers = ["n1"]\n'
+        '[[node]]\nid = "n1"\n'
         '[[place]]\nnode = "n5"\ntopic = "#"\n'
         "[extra]\n"
     )
@@ -545,8 +671,8 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(write: Write) -> Non
         (7, "load.qos"),
         (8, "latency.subscribers"),
         (9, "latency.publisher"),
-        (12, "server[0].peers"),
-        (14, "server[1].id"),
+        (12, "node[0].peers"),
+        (14, "node[1].id"),
         (15, "place[0]"),
         (16, "place[0].node"),
         (17, "place[0].topic"),
@@ -593,9 +719,11 @@ KEYS = {
         ("scenario", Scenario.model_fields["scenario"].annotation),
         ("load", Scenario.model_fields["load"].annotation),
         ("latency", get_args(Scenario.model_fields["latency"].annotation)[0]),
-        ("server", get_args(Scenario.model_fields["server"].annotation)[0]),
+        ("node", get_args(Scenario.model_fields["node"].annotation)[0]),
         ("place", get_args(Scenario.model_fields["place"].annotation)[0]),
         ("emulation.link", EmulatedLink),
+        ("cut", Cut),
+        ("crash", Crash),
     ]
     if model is not None
 }
@@ -620,7 +748,9 @@ def test_values_of_any_type_never_crash_the_loader(
     )
     for table, content in tables:
         text += (
-            f"[[{table}]]\n" if table in ("server", "place", "emulation.link") else f"[{table}]\n"
+            f"[[{table}]]\n"
+            if table in ("node", "place", "emulation.link", "cut", "crash")
+            else f"[{table}]\n"
         )
         text += "".join(f"{key} = {_toml(value)}\n" for key, value in content.items())
     with tempfile.TemporaryDirectory() as folder:
@@ -664,12 +794,19 @@ def test_every_key_is_documented_with_its_default() -> None:
         for line in REFERENCE.read_text().splitlines()
         if line.startswith("| `") and len(cells := line.split("|")) > 3
     }
-    assert rows == {f"`{key}`": _shown(default) for key, default in _fields(Scenario)}
+    shared = tuple(f"{name}." for name in FabricConfig.model_fields if name != "node")
+    assert rows == {
+        f"`{key}`": _shown(default)
+        for key, default in _fields(Scenario)
+        if not key.startswith(shared)  # those are in configuration.md
+    }
 
 
 def test_the_example_of_the_documentation(write: Write) -> None:
-    first, second = re.findall("```toml\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
+    first, fabric, lines = re.findall("```toml\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
     scenario = load_scenario(write(first))
     assert scenario.sp_ratio == 10
-    (line,) = load_scenario(write(first + second)).emulation.link
+    (line,) = load_scenario(write(first + lines)).emulation.link
+    found = load_scenario(write(first.replace('[cooperation]\nalgorithm = "sf"\n', "") + fabric))
+    assert (found.cooperation.algorithm, found.discovery.is_on) == ("topic-tree", True)
     assert (line.between, line.back_mbit_s) == (("north", "south"), 2)

@@ -22,7 +22,8 @@ from isthmus.config.files import (
     peer_from,
 )
 from isthmus.config.toml_lines import KeyLines
-from isthmus.errors import ConfigError, ConfigMistake
+from isthmus.errors import ConfigError, ConfigMistake, IsthmusError
+from isthmus.fabric.joining import for_this_run
 from isthmus.fabric.links import fabric_links, notes
 from isthmus.fabric.node_file import node_file
 
@@ -484,6 +485,18 @@ def test_syntax_errors_have_a_line(write: Write) -> None:
     assert "not valid TOML" in found[""].problem
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"x = 1{'0' * 5_000}", "a number of thousands of digits"),
+        (f"x = {'[' * 5_000}{']' * 5_000}", "within each other, hundreds deep"),
+    ],
+    ids=["digits", "depth"],
+)
+def test_what_no_parser_takes_is_one_mistake(write: Write, text: str, problem: str) -> None:
+    assert problem in node_mistakes(write(text))[""].problem
+
+
 def test_a_syntax_error_at_the_end_has_the_last_line(write: Write) -> None:
     assert node_mistakes(write('[node]\nid = "a'))[""].line == 2
 
@@ -740,7 +753,7 @@ def test_every_key_is_documented_with_its_default(model: type[BaseModel], headin
     }
     expected = {}
     for key, default in _fields(model, ""):
-        if heading == "A fabric's file" and not key.startswith("node."):
+        if heading == "A fabric's file" and not key.startswith(("node.", "discovery.")):
             continue  # the shared tables are documented once, for the node
         expected[f"`{key}`"] = _shown(default)
     assert rows == expected
@@ -803,6 +816,7 @@ def test_what_nobody_can_dial_is_not_advertised(
 
 # ---- [discovery] -------------------------------------------------------------------------
 
+PRIVATE = '[link]\nsecret = "0123456789abcdef"\nprivate_network = true\n'
 WITH_SECRET = '[link]\nsecret = "0123456789abcdef"\n'
 
 
@@ -818,6 +832,21 @@ WITH_SECRET = '[link]\nsecret = "0123456789abcdef"\n'
         ('seeds = ["h:0"]', "discovery.seeds[0]", ["no port to connect to"]),
         ("every_s = 0.01", "discovery.every_s", ["0.1"]),
         ('grup = "239.1.2.3:7"', "discovery.grup", ["did you mean 'group'?"]),
+        (
+            'group = "239.1.2.3:7"\ninterface = "eth0"',
+            "discovery.interface",
+            ["no IPv4 address", "192.0.2.7"],
+        ),
+        (
+            'group = "[ff05::7784]:7"\ninterface = "::1"',
+            "discovery.interface",
+            ["is an address", '"eth0"'],
+        ),
+        (
+            'group = "239.1.2.3:7"\n[cooperation]\nalgorithm = "none"',
+            "cooperation.algorithm",
+            ["discovery.group is to find some", '"tree"'],
+        ),
     ],
 )
 def test_mistakes_in_discovery_are_named(
@@ -838,3 +867,85 @@ def test_discovery_needs_a_secret(write: Write, line: str) -> None:
     assert "needs link.secret" in found[key].problem
     config = load_node_config(write(f"{MINIMAL}{WITH_SECRET}[discovery]\n{line}\n"))
     assert config.discovery.is_on
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "words"),
+    [
+        ('group = "127.0.0.1:0"', "discovery.group", ["no multicast group", "239."]),
+        ("group = 239", "discovery.group", ["must be a string"]),
+        ('group = "239.1.2.3:0"\nttl = -1', "discovery.ttl", ["greater than or equal to 0"]),
+        ('group = "239.1.2.3:0"\ninterface = "lo"', "discovery.interface", ["no IPv4 address"]),
+        ('group = "[ff05::1]:0"', "discovery.interface", ["is required", '"lo"']),
+        ("every_s = 1.0", "discovery.every_s", ["without discovery.group"]),
+        ('seeds = ["h:1"]', "discovery.seeds", ["unknown key", "group"]),
+        (
+            'group = "239.1.2.3:0"\n[cooperation]\nalgorithm = "none"',
+            "cooperation.algorithm",
+            ["passes no message", "remove [discovery]"],
+        ),
+    ],
+)
+def test_mistakes_in_a_fabrics_discovery_are_named(
+    write: Write, lines: str, key: str, words: list[str]
+) -> None:
+    path = write(f'[[node]]\nid = "a"\n[discovery]\n{lines}\n')
+    found = mistakes_of(load_fabric_config, path)
+    assert list(found) == [key]
+    assert found[key].line
+    assert all(word in found[key].problem for word in words), found[key].problem
+
+
+def test_a_fabrics_nodes_that_are_found_say_where_they_are(write: Write) -> None:
+    group = '[discovery]\ngroup = "239.1.2.3:0"\n'
+    path = write(f'[[node]]\nid = "a"\nlink = "0.0.0.0:7"\n{PRIVATE}{group}')
+    found = mistakes_of(load_fabric_config, path)
+    assert list(found) == ["node[0].link"]
+    assert "told where to dial" in found["node[0].link"].problem
+
+
+def test_the_nodes_of_a_fabric_that_find_each_other_are_one_group(write: Write) -> None:
+    text = fabric_of({"a": "[]", "b": '["c"]', "c": "[]"}, '[discovery]\ngroup = "239.1.2.3:0"\n')
+    config = load_fabric_config(write(text))
+    assert fabric_links(config).groups == (("a", "b", "c"),)
+    assert fabric_links(config).links == (("b", "c"),)
+    assert notes(config) == []
+
+
+def test_what_a_fabric_leaves_open_of_discovery_is_the_same_for_all_its_nodes(
+    write: Write, tmp_path: Path
+) -> None:
+    group = '[discovery]\ngroup = "239.1.2.3:0"\n'
+    file = write(f'[[node]]\nid = "a"\n{group}[cooperation]\nalgorithm = "tree"\nmerge_s = 0.1\n')
+    chosen = [for_this_run(load_fabric_config(file)) for _ in range(2)]
+    assert len({each.link.secret_bytes() for each in chosen}) == 2
+    assert len({each.discovery.group for each in chosen}) == 2
+    for index, fabric in enumerate(chosen):
+        path = tmp_path / f"{index}.toml"
+        listen = {"mqtt": Address("127.0.0.1", 1), "link": Address("127.0.0.1", 2)}
+        url = BrokerUrl("mqtt", "h", 1883)
+        path.write_text(node_file(fabric.node[0], listen, url, fabric))
+        config = load_node_config(path)
+        assert config.discovery == fabric.discovery.of_nodes()
+        assert config.discovery.interface == "127.0.0.1"
+        assert config.discovery.ttl == 0
+        assert config.discovery.group is not None
+        assert config.discovery.group.port
+        assert config.link.secret_bytes() == fabric.link.secret_bytes()
+        assert config.cooperation.options == {"merge_s": 0.1}
+
+
+def test_a_secret_and_a_group_that_a_fabrics_file_gives_are_kept(write: Write) -> None:
+    group = '[discovery]\ngroup = "239.1.2.3:9"\n'
+    config = load_fabric_config(write(f'[[node]]\nid = "a"\n{WITH_SECRET}{group}'))
+    assert for_this_run(config) == config
+    alone = load_fabric_config(write('[[node]]\nid = "a"\n'))
+    assert for_this_run(alone) is alone
+
+
+def test_where_there_is_no_multicast_a_fabric_says_so(write: Write) -> None:
+    group = '[discovery]\ngroup = "239.1.2.3:0"\ninterface = "192.0.2.7"\n'
+    config = load_fabric_config(write(f'[[node]]\nid = "a"\n{group}'))
+    with pytest.raises(IsthmusError, match=r"cannot find each other: 239\..*`peers`") as caught:
+        for_this_run(config)
+    assert str(caught.value).count("discovery.group") == 1

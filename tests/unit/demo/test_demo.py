@@ -91,7 +91,7 @@ def test_latency_and_last_value() -> None:
 
 def summary(ledger: Ledger, width: int = 80, crossings: int | None = None) -> str:
     output = io.StringIO()
-    View((), ledger, Console(file=output, width=width)).summary(3.0, crossings)
+    View((), ledger, console=Console(file=output, width=width)).summary(3.0, crossings)
     return output.getvalue()
 
 

@@ -17,9 +17,11 @@ from isthmus.cooperation.api import (
 )
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.exchange import Exchange
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.network import WireSettings
 from isthmus.sim.node import SimNode
 
 
@@ -86,7 +88,8 @@ def recording(node: SimNode) -> Recording:
 
 @pytest.fixture
 def fabric() -> SimFabric:
-    return SimFabric(algorithm=Recording)
+    """The first pings are after a second."""
+    return SimFabric(algorithm=Recording, link=LinkSettings(dead_after_s=3.0))
 
 
 @pytest.fixture
@@ -230,6 +233,26 @@ def test_a_session_with_a_neighbor_that_is_one_already_is_closed(
     assert neighbor_of(one) is session
     assert session.status is SessionStatus.ESTABLISHED
     assert session.address == other.address
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.15, 0.25, 0.35, 0.45])
+def test_a_session_that_is_closed_while_it_is_opened_leaves_nothing_at_the_other_end(
+    after_s: float,
+) -> None:
+    """A connection stands after 0.2 s, the other end has answered a greeting after 0.3 s."""
+    fabric = SimFabric(algorithm=Recording, wire=WireSettings(0.1))
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.run(0.5)
+    created = a.exchange.create_session(b.address)
+    fabric.run(after_s)
+    a.exchange.close_session(created)
+    fabric.run(1.0)
+    assert recording(a).sessions("closed") == [created]
+    for node in (a, b):
+        assert not node.exchange.links.links
+        assert not node.exchange.links.peers
+    told = recording(b)
+    assert told.sessions("closed") == told.sessions("established")
 
 
 def test_a_neighbor_has_an_address_whoever_dialed(pair: tuple[SimNode, SimNode]) -> None:
@@ -451,7 +474,7 @@ def test_a_node_knows_its_own_address_and_where_its_neighbors_can_be_dialed(
 
 @pytest.mark.parametrize("delay_s", [0.002, 0.15])
 def test_the_round_trip_is_timed_and_smoothed(delay_s: float) -> None:
-    fabric = SimFabric(algorithm=Recording)
+    fabric = SimFabric(algorithm=Recording, link=LinkSettings(dead_after_s=3.0))
     a, b = fabric.node("a"), fabric.node("b")
     fabric.link(a, b, delay_s=delay_s)
     fabric.run(0.9)

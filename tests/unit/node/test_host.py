@@ -45,6 +45,7 @@ class StandIn:
         self.upstream = SimpleNamespace(open=self._open)
         self.opening: list[Session] = []
         self.exchange = self
+        self.algorithm = SimpleNamespace(topology="tree")
         self.links = self
         self.counters: Counter[str] = Counter()
         self.flushes = 0

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
+from isthmus.cooperation.api import Port
+from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrink
@@ -16,6 +20,7 @@ from isthmus.sim.invariants import Violation, check_algorithms, check_topology
 from isthmus.sim.replay import main as replay
 from isthmus.sim.schedule import PROFILES
 from isthmus.sim.soak import main as soak_main
+from isthmus.sim.soak import soak
 
 TRACE = (
     "import hashlib; from isthmus.sim.run import _Run\n"
@@ -68,14 +73,31 @@ def test_a_message_crosses_a_link() -> None:
     assert fabric.nodes["b"].clients["s"].payloads() == [b"x"]
 
 
-def test_a_dead_peer_is_noticed_within_the_configured_time() -> None:
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_a_dead_peer_is_noticed_within_the_configured_time(after_s: float) -> None:
     fabric = two_nodes(dead_after_s=1.5, hold_s=1000.0)
     a, b = fabric.nodes["a"], fabric.nodes["b"]
+    fabric.run(after_s)
     fabric.partition([a], [b])
-    fabric.run(1.0)
+    fabric.run(0.9)
     assert fabric.active_links() == {"a": {"b"}, "b": {"a"}}
-    fabric.run(1.5)
+    fabric.run(0.61)
     assert fabric.active_links() == {"a": set(), "b": set()}
+
+
+@pytest.mark.parametrize(("paused", "stays"), [(True, True), (False, False)])
+def test_a_pause_of_the_node_itself_is_no_silence_of_its_neighbors(
+    *, paused: bool, stays: bool
+) -> None:
+    """After it the timers come first: what was sent meanwhile is not read yet."""
+    fabric = two_nodes(dead_after_s=1.5)
+    links = fabric.nodes["a"].exchange.links
+    (connection,) = links._connections
+    connection.heard_s -= 1.4
+    if paused:
+        links._tick_due_s -= 1.4
+    fabric.run(5.0)
+    assert (connection in links._connections) is stays
 
 
 def test_a_neighbor_is_let_go_when_its_hold_time_is_over() -> None:
@@ -204,3 +226,24 @@ def test_soak_counts_and_names_failures(capsys: pytest.CaptureFixture[str]) -> N
     assert "3 schedules" in printed
     assert soak_main([*arguments, "--algorithm", "pf"]) == 0
     assert " 0 failures" in capsys.readouterr().out
+
+
+class Asked(PublicationFlooding):
+    """Remembers its options."""
+
+    seen: ClassVar[list[dict[str, object]]] = []
+
+    def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+        self.seen.append(dict(options))
+        super().__init__(port, {})
+
+
+def test_soak_gives_an_algorithm_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--profile", "outages", "--schedules", "1", "--algorithm"]
+    with pytest.raises(SystemExit):
+        soak_main([*arguments, "topic-tree?roots=none"])
+    assert "roots: 'none' is neither" in capsys.readouterr().err
+    Asked.seen.clear()
+    assert soak(f"{__name__}:Asked?roots=balance&gamma=0.5", [1]).failures == []
+    assert Asked.seen
+    assert all(each == {"roots": "balance", "gamma": 0.5} for each in Asked.seen)

@@ -23,6 +23,7 @@ from isthmus.cooperation.api import (
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Message, number_of
+from isthmus.exchange.traffic.seen_anywhere import SeenAnywhere
 from isthmus.sim.check import check_algorithm
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
@@ -187,6 +188,18 @@ def test_every_link_is_used_and_nothing_is_announced() -> None:
     assert nodes[0].exchange.status()["topology"]["nodes"] == list("abcde")
 
 
+def test_a_link_that_goes_costs_nothing_for_the_others() -> None:
+    """Ways round are the guard's to know: with hundreds of links they would be asked for each."""
+    fabric, (a, b, *_), _ = mesh(Flooding, "abcd")
+    fabric.partition([a], [b])
+    while a.exchange.links.links["b"].state.up:
+        fabric.run(0.1)
+    assert not a.exchange.traffic.detours._ways_round
+    fabric.heal()
+    fabric.settle()
+    assert a.exchange.links.links["b"].state.up
+
+
 def test_a_link_that_is_wanted_and_not_active_is_a_violation() -> None:
     fabric, nodes, _ = mesh(Flooding, "abc")
     nodes[0].exchange.links.links["b"].state = nodes[0].exchange.links.links["b"].state.BLOCKED
@@ -349,6 +362,23 @@ def test_what_comes_again_with_the_same_label_is_dropped() -> None:
     for each in subscribers:
         assert sorted(each.payloads()) == sorted(published)
     assert all(counters(node)["repeated"] for node in nodes)
+
+
+def test_what_a_neighbor_has_disputed_is_forgotten_with_it() -> None:
+    fabric, (a, b), _ = mesh(Labeled, "ab")
+    link = next(iter(a.exchange.links))
+    for payload in (b"one", b"other", b"third"):
+        message = Message(b"t/1", payload, qos=1, origin="x", number=number_of("1", 1))
+        link.send(message, fabric.now_s, None, b"l")
+    fabric.settle()
+    memories = (b.exchange.traffic.seen, b.exchange.traffic._given)
+    for memory in memories:
+        assert isinstance(memory, SeenAnywhere)
+        assert list(memory._disputes) == ["a"]
+    fabric.unlink(a, b)
+    fabric.settle()
+    for memory in memories:
+        assert not memory._disputes  # type: ignore[union-attr]
 
 
 def test_labels_pass_the_suite() -> None:

@@ -14,7 +14,8 @@ import pytest
 from isthmus.exchange.link.connection import MAX_EARLY, Connection
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.link.links import AT_ONCE, LinkSettings
-from isthmus.exchange.topology.guard import MAX_NODES, TopologyGuard
+from isthmus.exchange.topology.guard import TopologyGuard
+from isthmus.exchange.topology.link import MAX_NODES
 from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey, encode_updates
 from isthmus.exchange.traffic.seen import SeenMessages
 from isthmus.mqtt.encoding import encode
@@ -182,8 +183,8 @@ def test_a_restart_is_no_second_node() -> None:
 
 
 def test_many_announcements_at_once_are_taken_in_turns() -> None:
-    """x vouches for a line of 300 nodes, which come and go with one link of x; b hears others
-    meanwhile.
+    """x vouches for a line of 300 nodes, which come and go with one link of x, and speaks of b, so
+    that b concludes from it at once; b hears others meanwhile.
     """
     fabric, a, b, _ = line()
     x = fabric.node("x")
@@ -201,10 +202,11 @@ def test_many_announcements_at_once_are_taken_in_turns() -> None:
     ]
     last = replace(own, sequence=own.sequence + 1, links=(*own.links, LinkEntry(keys[1], 99, 1)))
     flood = [*encode_updates([*fakes, last], [])]
+    of_b = Announcement(guard._here, 1, ())
     for number in range(60):
         links = (own, last)[number % 2].links
         flood += encode_updates(
-            [replace(last, sequence=last.sequence + 1 + number, links=links)], []
+            [replace(last, sequence=last.sequence + 1 + number, links=links), of_b], []
         )
     taken: Counter[float] = Counter()
     message_arrived = guard.message_arrived
@@ -372,7 +374,7 @@ def test_nothing_is_left_of_neighbors_that_were_here_for_a_moment() -> None:
 
 def test_a_neighbor_that_does_not_read_is_cut_off() -> None:
     """What is asked is answered, whether the answers are read or not: they must not pile up."""
-    settings = LinkSettings(queue_bytes=100_000, packet_bytes=100_000)
+    settings = LinkSettings(queue_bytes=100_000, packet_bytes=100_000, dead_after_s=3.0)
     fabric = SimFabric(seed=1, algorithm="pf", link=settings, trace=True)
     a, b, c = (fabric.node(name) for name in "abc")
     fabric.link(a, b)

@@ -11,7 +11,7 @@ from isthmus.cooperation.api import Route, SessionInfo, SessionKind
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.client import SimClient
-from isthmus.sim.fabric import SimFabric
+from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.node import SimNode
 from isthmus.sim.soak import soak
 
@@ -41,9 +41,11 @@ class Slow(PublicationFlooding):
             self.port.routes_changed([key])
 
 
-def line(settings: LinkSettings = SETTINGS) -> tuple[SimFabric, list[SimNode], list[SimClient]]:
+def line(
+    settings: LinkSettings = SETTINGS, algorithm: AlgorithmFactory = Slow
+) -> tuple[SimFabric, list[SimNode], list[SimClient]]:
     """a - b - c, with a subscriber at each."""
-    fabric = SimFabric(seed=1, algorithm=Slow, link=settings, trace=True)
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=settings, trace=True)
     a, b, c = nodes = [fabric.node(name) for name in "abc"]
     fabric.link(a, b)
     fabric.link(b, c)
@@ -89,8 +91,8 @@ def test_the_local_broker_does_not_wait() -> None:
     assert [len(each.payloads()) for each in (at_a, at_b, at_c)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("retain", [False, True])
-def test_at_qos_0_they_are_dropped_and_counted(retain: bool) -> None:
+@pytest.mark.parametrize(("retain", "dropped"), [(False, 10), (True, 0)])
+def test_at_qos_0_they_are_dropped_and_counted_unless_retained(retain: bool, dropped: int) -> None:
     fabric, (a, b, _), (_, at_b, _) = line()
     publisher = a.client("p")
     fabric.run(0.1)
@@ -99,9 +101,10 @@ def test_at_qos_0_they_are_dropped_and_counted(retain: bool) -> None:
     fabric.run(4 * OPEN_S)
     publisher.publish("t/1", b"10", retain=retain)
     fabric.run(4 * OPEN_S)
-    assert a.exchange.counters["pending_dropped"] == 10
+    assert a.exchange.counters["pending_dropped"] == dropped
     assert b.exchange.counters["pending_dropped"] <= 1
     assert numbers(at_b)[-1] == 10
+    assert len(numbers(at_b)) >= 1 + 10 - dropped
 
 
 def test_at_qos_0_they_wait_if_that_is_configured() -> None:
@@ -191,6 +194,26 @@ class Settling(PublicationFlooding):
 def test_schedules_with_paths_that_take_their_time(profile: str) -> None:
     soaked = soak(Settling, range(12), profile=profile, max_failures=1)
     assert not soaked.failures, soaked.failures[0]
+
+
+def test_what_was_for_a_neighbor_that_is_given_up_is_counted_whatever_its_path() -> None:
+    """b gives c up, its algorithm thinks about it, and then there is nobody else."""
+    settings = replace(SETTINGS, hold_s=5.0)
+    fabric, (a, b, c), (_, _, at_c) = line(settings, Settling)
+    publisher = a.client("p")
+    fabric.run(2.0)
+    fabric.partition([b], [c])
+    for number in range(10):
+        publisher.publish("t/1", b"%d" % number, qos=1)
+    while b.exchange.links.links.get("c"):
+        fabric.run(0.1)
+    fabric.run(0.2)
+    assert b.exchange.status()["pending"]["messages"] == 10
+    fabric.run(20.0)
+    assert b.exchange.status()["pending"]["messages"] == 0
+    assert b.exchange.counters["given_up"] == 10
+    assert numbers(at_c) == []
+    assert "there is no other messages=10" in fabric.trace.text()
 
 
 def test_a_retained_message_whose_path_is_pending_reaches_the_broker() -> None:

@@ -60,3 +60,23 @@ def test_its_output_is_what_comes_out(tmp_path: Path, capsys: pytest.CaptureFixt
     assert ended.value.code == 0
     shown = capsys.readouterr().out.split("took ")[0]
     assert masked(block("text")) == masked(shown)
+
+
+ONE_FILE = (Path(__file__).parents[3] / "docs" / "howto" / "one-file.md").read_text()
+
+
+def told(text: str) -> list[str]:
+    """What does not change when an algorithm finds other ways."""
+    return [line for line in text.splitlines() if re.match("run|published|delivered|note", line)]
+
+
+def test_the_output_of_the_example_for_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    (command,) = re.findall(r"isthmus (simulate .* --log log --run simulated)\n", ONE_FILE)
+    with pytest.raises(SystemExit) as ended:
+        main(command.replace("--log log", f"--log {tmp_path}").split())
+    assert ended.value.code == 0
+    (shown,) = re.findall(r"```text\n(.*?)```", ONE_FILE, re.DOTALL)
+    assert told(capsys.readouterr().out) == told(shown)

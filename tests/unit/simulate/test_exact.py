@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +15,13 @@ from isthmus.cli.main import main
 from isthmus.cooperation import registry
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
-from isthmus.errors import RunRefused, SimulationFailed
+from isthmus.errors import LogError, RunRefused, SimulationFailed
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.log.reading import read_run
 from isthmus.pipeline.log.schema import Table, file_path
-from isthmus.simulate.exact import WRITER, ExactRun
+from isthmus.simulate.exact import ExactRun
 from isthmus.simulate.file import Simulation, simulation_of
+from isthmus.simulate.plan import WRITER, planned
 from support.simulated import simulated
 
 
@@ -40,8 +42,8 @@ def test_every_message_and_every_hop_of_a_line(tmp_path: Path) -> None:
     exact = simulated(tmp_path, "r", **LINE)
     published, hops = rows(tmp_path, "publishes", "r"), rows(tmp_path, "hops", "r")
     assert len(published) == 6
-    nodes = {client.client: client.node for client in exact.clients}
-    wanted = {client.node for client in exact.clients if client.role == "subscriber"}
+    nodes = {client.client: client.node for client in exact.plan.clients}
+    wanted = {client.node for client in exact.plan.clients if client.role == "subscriber"}
     way = ["n1", "n2", "n3"]
     expected: Counter[tuple[object, ...]] = Counter()
     for message in published:
@@ -98,7 +100,7 @@ def test_the_same_simulation_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_messages(tmp_path: Path) -> None:
-    exact = ExactRun(simulation_of(LINE, Simulation()), tmp_path, "r")
+    exact = ExactRun(planned(simulation_of(LINE, Simulation())), tmp_path, "r")
     exact.record()
     for client in exact.playing.values():
         assert (client.received, client.acknowledged) == ([], [])
@@ -116,7 +118,8 @@ def test_a_crash_of_the_publishers_node_is_told(tmp_path: Path) -> None:
     (summary,) = run_tables(tmp_path, "r")["summary"]
     assert summary["expected"] == 60 - exact.missed
     assert summary["notes"] == [
-        f"{exact.missed} messages were due while their publisher was cut off"
+        "n1 was killed at 1.000 s, started again at 3.000 s and ready at 3.000 s",
+        f"{exact.missed} messages were due while their publisher was cut off",
     ]
 
 
@@ -139,10 +142,29 @@ def test_a_failure_is_told_and_leaves_nothing(
     monkeypatch.setattr(registry, "load", kinds.__getitem__)
     wanted = simulation_of(LINE | {"cooperation": {"algorithm": "broken"}}, Simulation())
     with pytest.raises(SimulationFailed, match="of my own") as caught:
-        ExactRun(wanted, tmp_path, "r").record()
+        ExactRun(planned(wanted), tmp_path, "r").record()
     assert caught.value.at_s > 0
     assert "in route" in str(caught.value), "where in the user's own code"
     assert not list(tmp_path.rglob("run=*")), "the name is free again"
+
+
+@pytest.mark.parametrize("most_bytes", [0, 600, 2_000])
+def test_a_log_that_cannot_be_written_is_told_and_leaves_nothing(
+    tmp_path: Path, most_bytes: int
+) -> None:
+    log = tmp_path / "log"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        with pytest.raises(LogError, match=r"log: cannot be written: .*File too large"):
+            simulated(log, "r", **LINE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [path for path in log.rglob("*") if path.name == "run=r" or path.is_file()]
+    log.rename(tmp_path / "aside")
+    log.write_text("no folder")
+    with pytest.raises(LogError, match=r"log: cannot be written: .*Not a directory"):
+        simulated(log, "r", **LINE)
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:

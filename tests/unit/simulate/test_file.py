@@ -72,6 +72,12 @@ def test_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ("for_s = 2.0", "for_s = 4.5", (14, "cut[0].for_s"), "ends after the run, which takes 5 s"),
         ('"n3"', '"n5"', (16, "cut[0].target"), '"n5" is no node'),
         ('"n4"', '"m4"', (20, "crash[0].node"), '"m4" is no node'),
+        ('"n4"', '"n04"', (20, "crash[0].node"), '"n04" is no node'),
+        ('"n4"', '["n4"]', (20, "crash[0].node"), 'must be a string, not ["n4"]'),
+        ('["n3"]', "3", (16, "cut[0].target"), "must be a list, not 3"),
+        ('["n3"]', '"n3"', (16, "cut[0].target"), 'must be a list, not "n3"'),
+        ('["n3"]', '["n3", ["n4"]]', (16, "cut[0].target[1]"), 'must be a string, not ["n4"]'),
+        ("nodes = 4", f"nodes = {10**15}", (2, "simulation.nodes"), "equal to 100000, not"),
     ],
 )
 def test_mistakes_in_a_file(

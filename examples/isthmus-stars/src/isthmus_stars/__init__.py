@@ -23,6 +23,7 @@ class StarPerTopic(CooperationAlgorithm):
 
     name = "stars"
     topology = "any"
+    full_mesh = True
     max_label_bytes = 1
 
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:

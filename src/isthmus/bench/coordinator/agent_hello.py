@@ -24,7 +24,7 @@ from isthmus.errors import ConfigError, ConfigMistake, LoadFailed
 
 __all__ = ["VERSION", "greet_agent", "greet_coordinator", "read_token"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 GREETING_S: Final = 5.0
 NONCE_BYTES: Final = 16
 FEWEST_CHARACTERS: Final = 16

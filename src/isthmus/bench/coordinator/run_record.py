@@ -9,12 +9,14 @@ refused, and the summary is that of the log.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from isthmus.bench.coordinator.control import ControlMessage, item
+from isthmus.bench.coordinator.faults import MadeFault
 from isthmus.bench.load.expected import Ending, fan_out
 from isthmus.bench.load.plan import Plan
 from isthmus.bench.load.receiving import OTHER_RUN
@@ -58,6 +60,8 @@ class RunRecord:
     """Clients that were cut off; a session with such cannot measure again."""
     headroom: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By load process, as it says of itself."""
+    faults: tuple[MadeFault, ...] = ()
+    """Those that were made, with their times."""
 
     @property
     def in_words(self) -> str:
@@ -92,6 +96,7 @@ class Measured:
     drain_s: float
     watched: WatchedTables | None
     notes: tuple[str, ...] = ()
+    faults: tuple[MadeFault, ...] = ()
 
     @property
     def window_ns(self) -> tuple[int, int]:
@@ -135,8 +140,11 @@ def record_run(log: Path, measured: Measured) -> RunRecord:
         kept_pace=counts.sent >= UNDER_LIMIT * counts.offered,
         ending=measured.ending,
         leftovers=sum(s["rows"] for s in row["strays"] if s["reason"] == OTHER_RUN),
-        lost_clients=sum(len(answer["notes"]) for answer in measured.answers.values()),
+        lost_clients=sum(
+            item(answer, "lost_clients", int, writer) for writer, answer in measured.answers.items()
+        ),
         headroom=_headroom(measured),
+        faults=measured.faults,
     )
 
 
@@ -191,11 +199,15 @@ def _headroom(measured: Measured) -> dict[str, dict[str, float]]:
 
 def _notes(measured: Measured, counts: evidence.Counts) -> list[str]:
     notes = [*measured.notes]
+    notes += [fault.in_words(measured.start_ns) for fault in measured.faults]
     notes += [
         str(note)
         for writer, answer in measured.answers.items()
         for note in item(answer, "notes", list, writer)
     ]
+    notes += _returned(measured.answers)
+    if measured.faults:
+        notes.append("with faults, Definition 1 and what limited the run say nothing of a limit")
     if measured.ending == "drained" and counts.received < counts.expected:
         missing = counts.expected - counts.received
         notes.append(
@@ -209,6 +221,21 @@ def _notes(measured: Measured, counts: evidence.Counts) -> list[str]:
         if clock["error_ns"] > VAGUE_NS
     )
     return notes
+
+
+def _returned(answers: Mapping[str, ControlMessage]) -> Iterator[str]:
+    """What became of clients that were cut off and came back."""
+    times: Counter[str] = Counter()
+    last_s: dict[str, float] = {}
+    for writer, answer in answers.items():
+        for node, told in item(answer, "returned", dict, writer).items():
+            times[node] += told["times"]
+            last_s[node] = max(last_s.get(node, 0.0), told["last_s"])
+    for node, count in times.items():
+        last = f"the last at {last_s[node]:.3f} s"
+        yield f"clients of {node} were cut off and came back {count} times, {last}"
+    if left_out := sum(item(answer, "left_out", int, name) for name, answer in answers.items()):
+        yield f"{left_out} messages were due while their publisher was cut off"
 
 
 def _row(measured: Measured, files: Sequence[LoggedFile]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 from isthmus.bench.coordinator.clocks import Offset, between
 from isthmus.bench.coordinator.control import ControlMessage, Target, item
 from isthmus.bench.coordinator.crew import Crew
+from isthmus.bench.coordinator.faults import Breakable, Making
 from isthmus.bench.coordinator.progress import Progress
 from isthmus.bench.coordinator.run_record import Measured, RunRecord, record_run
 from isthmus.bench.coordinator.workers import COMMAND, LoadProcess, LocalWorker, RemoteWorker
@@ -51,6 +52,9 @@ FINISH_S: Final = 300.0
 SILENT_S: Final = 30.0
 """Load processes report twice a second; one that is silent for that long hangs."""
 LISTEN_S: Final = 0.25
+COME_BACK_S: Final = 5.0
+"""After a fault nothing may come for so long, beyond what a neighbor needs to be given up: nodes
+dial each other again, and clients their nodes."""
 DRAIN_S: Final = 60.0
 """Long, because what overloaded brokers still hold would be load in the next measurement; it ends
 as soon as nothing more arrives."""
@@ -62,6 +66,7 @@ class LoadSession:
     `targets` says for each server of the scenario where the load processes reach it.  `writers` is
     the number of processes for t-clients, at each agent if there are any, else here.  `drain_s` is
     how long to wait at most, after the last message was sent, for those that still arrive.
+    `rig` is where the scenario's faults are made.
     `notes` are of the servers and go into every run's row; what is added to them later, into those
     of later runs.
     """
@@ -79,6 +84,7 @@ class LoadSession:
         notes: Sequence[str] = (),
         watch: Watch | None = None,
         progress: Progress | None = None,
+        rig: Breakable | None = None,
         drain_s: float = DRAIN_S,
         connect_s: float = 60.0,
         command: Sequence[str] = COMMAND,
@@ -102,6 +108,7 @@ class LoadSession:
         self._notes = notes
         self._watch = watch
         self._progress = progress
+        self._rig = rig
         self._drain_s = drain_s
         self._connect_s = connect_s
         self._command = command
@@ -199,6 +206,7 @@ class LoadSession:
             "qos": {"t": load.qos, "l": latency.qos if latency is not None else 0},
             "payload_bytes": load.payload_bytes,
             "timeout_s": self._connect_s,
+            "returning": sorted({crash.node for crash in self._scenario.crash}),
         }
 
     # ---- one measurement -----------------------------------------------------------------
@@ -210,7 +218,9 @@ class LoadSession:
             # Not before: the watch's first look, at thousands of connections, takes its time.
             start_ns = now_ns() + round(lead_s * 1e9)
             crew.tell(lambda worker: self._measure_message(worker, run, scenario, start_ns, before))
-            arrivals, ending = self._await_end(crew, run, scenario, time.monotonic() + lead_s)
+            start_s = time.monotonic() + (start_ns - now_ns()) / 1e9
+            with Making(scenario.cut, scenario.crash, self._rig, start_s) as faults:
+                arrivals, ending = self._await_end(crew, run, scenario, start_s, faults)
         answers = crew.ask(lambda _: {"do": "finish"}, "measured", FINISH_S)
         after = crew.clocks()
         measured = Measured(
@@ -228,6 +238,7 @@ class LoadSession:
             drain_s=self._drain_s,
             watched=watched[0] if watched else None,
             notes=self._began_notes(),
+            faults=tuple(faults.made),
         )
         self._left_over = run if ending == "drained" else ""
         return record_run(self._log, measured)
@@ -271,19 +282,24 @@ class LoadSession:
         }
 
     def _await_end(
-        self, crew: Crew, run: str, scenario: Scenario, start_s: float
+        self, crew: Crew, run: str, scenario: Scenario, start_s: float, faults: Making
     ) -> tuple[Arrivals, Ending]:
         duration_s = scenario.scenario.duration_s
         last_s = start_s + duration_s + self._drain_s + SILENT_S
-        # Messages can be on a line, one after the other, between every two servers.
-        under_way_s = scenario.emulation.longest_delay_s * (len(scenario.server) - 1)
-        arrivals = Arrivals(
-            fan_out(self.plan), self.plan.writers, self._drain_s, quiet_s=QUIET_S + under_way_s
-        )
+        # Messages can be on a line, one after the other, between every two nodes.
+        under_way_s = scenario.emulation.longest_delay_s * (len(scenario.node) - 1)
+        quiet_s = QUIET_S + under_way_s
+        if scenario.cut or scenario.crash:
+            quiet_s += scenario.link.dead_after_s + COME_BACK_S
+        arrivals = Arrivals(fan_out(self.plan), self.plan.writers, self._drain_s, quiet_s=quiet_s)
         heard_s = dict.fromkeys(self.plan.writers, start_s)
         if self._progress is not None:
             self._progress.begin(run, duration_s)
-        while (ending := arrivals.ending(time.monotonic())) is None:
+        while True:
+            faults.check()
+            ending = arrivals.ending(time.monotonic())
+            if ending is not None and faults.over_for_s >= (quiet_s if ending == "quiet" else 0):
+                return arrivals, ending
             for worker, said in crew.listen(LISTEN_S):
                 name = worker.channel.name
                 if said.get("is") != "progress":
@@ -294,7 +310,6 @@ class LoadSession:
             _check_heard(heard_s, time.monotonic(), last_s)
             if self._progress is not None:
                 self._progress.report(time.monotonic() - start_s, arrivals.totals)
-        return arrivals, ending
 
     def _gather(
         self, crew: Crew, run: str, answers: Mapping[str, ControlMessage]

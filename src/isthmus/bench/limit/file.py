@@ -31,7 +31,7 @@ from isthmus.errors import LimitError
 __all__ = ["VERSION", "LimitFile", "MeasuredTrial", "Recorded", "find_limit", "read_limit_file"]
 
 WHAT: Final = "isthmus limit search"
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ because that is what comes when there is much to do::
     subscriber   PUBLISH QoS 1 ▶ PUBACK     PUBLISH QoS 2 ▶ PUBREC     PUBREL ▶ PUBCOMP
     publisher    PUBACK, PUBCOMP ▶ its packet id is free again         PUBREC ▶ PUBREL
 
-Source: MQTT 3.1.1 §4.3.  Nothing is sent twice: a client whose connection breaks is lost to the
-run, it does not connect again.
+Source: MQTT 3.1.1 §4.3.  Nothing is sent twice here: a client whose connection breaks is lost to
+the run, unless it is one that comes back (:mod:`isthmus.bench.load.returning`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from isthmus.mqtt.publish_layout import (
     topic_bounds,
 )
 
-__all__ = ["MAX_IN_FLIGHT", "Answers", "InFlight"]
+__all__ = ["MAX_IN_FLIGHT", "Answers", "InFlight", "answers"]
 
 MAX_IN_FLIGHT: Final = IDENTIFIERS
 
@@ -48,16 +48,16 @@ class Answers:
         data = self._rest + chunk if self._rest else chunk
         bounds = scan(data, MAX_FRAME_BYTES)
         self._rest = data[bounds[-1] :]
-        if isinstance(bounds, range) and (answers := _to_alike(data, bounds.step)):
-            return answers
+        if isinstance(bounds, range) and (alike := _to_alike(data, bounds.step)):
+            return alike
         owed = bytearray()
         for begin in bounds[:-1]:
             first = data[begin]
             if first == PUBREL:
-                owed += _answers(PUBCOMP, data[begin + 2 : begin + 3], data[begin + 3 : begin + 4])
+                owed += answers(PUBCOMP, data[begin + 2 : begin + 3], data[begin + 3 : begin + 4])
             elif first & 0xF0 == PUBLISH and first & QOS:
                 at = topic_bounds(data, begin)[1]
-                owed += _answers(publish_answer(first), data[at : at + 1], data[at + 1 : at + 2])
+                owed += answers(publish_answer(first), data[at : at + 1], data[at + 1 : at + 2])
         return bytes(owed)
 
 
@@ -69,10 +69,10 @@ def _to_alike(data: bytes, size: int) -> bytes:
     count = len(data) // size
     if any(data[byte::size].count(data[byte]) != count for byte in range(at)):
         return b""
-    return _answers(publish_answer(data[0]), data[at::size], data[at + 1 :: size])
+    return answers(publish_answer(data[0]), data[at::size], data[at + 1 :: size])
 
 
-def _answers(kind: int, high: bytes, low: bytes) -> bytes:
+def answers(kind: int, high: bytes, low: bytes) -> bytes:
     """Packets of one kind, with the packet ids whose first and second bytes are given."""
     count = len(high)
     packets = bytearray(4 * count)
@@ -133,7 +133,7 @@ class InFlight:
             raise MalformedPacket(f"an acknowledgment of {len(packets)} bytes; 4 are right")
         high, low = packets[2::4], packets[3::4]
         if kind == PUBREC:
-            return _answers(PUBREL, high, low)
+            return answers(PUBREL, high, low)
         ids = [a << 8 | b for a, b in zip(high, low, strict=True)]
         if unknown := [packet_id for packet_id in ids if packet_id not in self._ids]:
             raise RemoteProtocolError(

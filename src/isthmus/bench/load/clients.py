@@ -5,7 +5,8 @@ asyncio loop: a read here is one system call into memory that is already there, 
 itself how long it sleeps (below a millisecond, which libuv does not), and an error of ours comes
 out where it happens.  Connections are made with uvloop (:mod:`isthmus.bench.load.connecting`).
 
-A connection that ends is never passed over: the client is *lost*, with time and reason.
+A connection that ends is never passed over: the client is *lost*, with time and reason.  With
+`come_back` it gets another one (:mod:`isthmus.bench.load.returning`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from isthmus.bench.load.acknowledging import Answers
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.connecting import Connected
 from isthmus.bench.load.receiving import Inbox, Parser
+from isthmus.bench.load.returning import KeptInFlight, KeptSession
 from isthmus.bench.load.sending import Outbox, Publisher
 from isthmus.errors import RemoteProtocolError
 from isthmus.pipeline.log.reading import LoggedClient
@@ -83,19 +86,28 @@ class ClientConnection(ABC):
 
     def __init__(self, connected: Connected, poller: Poller, lose: Callable[[Loss], None]) -> None:
         self.client = connected.client
-        self.sock: socket.socket | None = connected.sock
-        host, port = connected.sock.getsockname()[:2]
-        self.local = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._sock = connected.sock
-        self._fd = connected.sock.fileno()
+        self.client_id = connected.client_id
+        self.clean = connected.clean
+        self.sock: socket.socket | None = None
         self._poller = poller
         self._lose = lose
+        self._use(connected.sock)
+
+    def _use(self, sock: socket.socket) -> None:
+        host, port = sock.getsockname()[:2]
+        self.local = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.sock = self._sock = sock
+        self._fd = sock.fileno()
         self._writing = False
-        poller.watch(self._fd, self.ready)
+        self._poller.watch(self._fd, self.ready)
 
     @abstractmethod
     def messages(self) -> tuple[int, int]:
         """Sent and received since it connected."""
+
+    @abstractmethod
+    def come_back(self, sock: socket.socket, heard: bytes) -> None:
+        """It was lost and is connected again; `heard` came after CONNACK."""
 
     @abstractmethod
     def ready(self, events: int) -> None:
@@ -162,25 +174,65 @@ class SubscribingClient(ClientConnection):
         inbox: Inbox,
         parser: Parser,
         parse: Callable[[], None],
+        subscribe: bytes,
     ) -> None:
+        """`subscribe` is the packet that it sends when it has come back."""
         super().__init__(connected, poller, lose)
         self._number = number
         self._inbox = inbox
         self._parser = parser
         self._parse = parse
         self._recv_into = connected.sock.recv_into
-        self._answers = Answers() if parser.qos(number) else None
+        self._session = None if connected.clean else KeptSession()
+        self._answers = Answers() if parser.qos(number) and connected.clean else None
+        self._subscribe = subscribe
         self._owed = b""
-        if connected.early:
+        if self._session is not None:
+            self._put(connected.early)
+            self._answer(b"")
+        elif connected.early:
             parser.preload(number, connected.early)
             self._answer(connected.early)
 
     def messages(self) -> tuple[int, int]:
         return 0, int(self._parser.received[self._number])
 
+    def lost(self, problem: str) -> None:
+        super().lost(problem)
+        self._parse()  # what is there belongs to the connection that is gone
+        self._parser.preload(self._number, b"")
+        self._owed = b""
+        if self._session is not None:
+            self._session.lost()
+
+    def come_back(self, sock: socket.socket, heard: bytes) -> None:
+        self._use(sock)
+        self._recv_into = sock.recv_into
+        self._owed = self._subscribe
+        self._put(heard)
+        self._answer(heard)
+
+    def _put(self, data: bytes) -> None:
+        """Bytes that were read elsewhere; a session keeps back what is repeated."""
+        if self._session is not None:
+            try:
+                owed, data = self._session.take(data)
+            except RemoteProtocolError as error:
+                self.lost(f"sent what is not MQTT: {error}")
+                return
+            self._owed += owed
+        while data:
+            size = self._inbox.read(self._number, partial(_copy, data))
+            data = data[size:]
+            if self._inbox.full:
+                self._parse()
+
     def ready(self, events: int) -> None:
         if self._owed:
             self._answer(b"")
+            return
+        if self._session is not None:
+            self._read_again()
             return
         inbox = self._inbox
         try:
@@ -198,11 +250,25 @@ class SubscribingClient(ClientConnection):
         if inbox.full:
             self._parse()
 
-    def _answer(self, chunk: bytes) -> None:
-        if self._answers is None:
-            return
+    def _read_again(self) -> None:
+        """As the inbox does, but frame by frame."""
         try:
-            self._owed += self._answers.take(chunk)
+            chunk = self._sock.recv(_ANSWERS_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.lost(f"broke: {error.strerror}")
+            return
+        if not chunk:
+            self.lost("closed by the other end")
+            return
+        self._put(chunk)
+        self._answer(b"")
+
+    def _answer(self, chunk: bytes) -> None:
+        try:
+            if self._answers is not None:
+                self._owed += self._answers.take(chunk)
         except RemoteProtocolError as error:
             self.lost(f"sent what is not MQTT: {error}")
             return
@@ -214,6 +280,12 @@ class SubscribingClient(ClientConnection):
         return select.EPOLLOUT if writing else select.EPOLLIN
 
 
+def _copy(data: bytes, into: memoryview) -> int:
+    size = min(len(data), len(into))
+    into[:size] = data[:size]
+    return size
+
+
 class PublishingClient(ClientConnection):
     """A publisher's connection: what the broker answers goes to the `publisher`."""
 
@@ -222,10 +294,19 @@ class PublishingClient(ClientConnection):
     ) -> None:
         super().__init__(connected, poller, lose)
         client = connected.client
-        self.publisher = Publisher(client.client, client.topic, outbox, self.send)
+        kept = None if connected.clean else KeptInFlight()
+        self.publisher = Publisher(client.client, client.topic, outbox, self.send, kept=kept)
 
     def messages(self) -> tuple[int, int]:
         return self.publisher.messages_out, 0
+
+    def come_back(self, sock: socket.socket, heard: bytes) -> None:
+        self._use(sock)
+        self.publisher.back()
+        try:
+            self.publisher.answered(heard)
+        except RemoteProtocolError as error:
+            self.lost(f"sent what is not MQTT: {error}")
 
     def ready(self, events: int) -> None:
         if events & select.EPOLLOUT:

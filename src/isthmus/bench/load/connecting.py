@@ -1,8 +1,9 @@
 """Connects clients: TCP, CONNECT, and SUBSCRIBE for those that subscribe; then hands sockets over.
 
 At most `AT_ONCE` clients are on their way at a time, which is below the usual listen backlog of
-brokers and nodes.  MQTT 3.1.1, clean session, no keep-alive (a benchmark's clients need none, and
-a ping would stand between the messages).  A client whose connection is closed on the way tries
+brokers and nodes.  MQTT 3.1.1, no keep-alive (a benchmark's clients need none, and
+a ping would stand between the messages), and clean sessions but for clients that come back
+(:mod:`isthmus.bench.load.returning`).  A client whose connection is closed on the way tries
 again, as some brokers close a few when many come at once.  The first client that does not get in
 ends it all, with `LoadError`: who, where, why.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +44,9 @@ class Connected:
     sock: socket.socket
     early: bytes
     """Messages that came before the answer to SUBSCRIBE."""
+    client_id: str = ""
+    clean: bool = True
+    """Whether its broker keeps nothing for it when it is away."""
 
 
 def connect_clients(
@@ -51,13 +55,26 @@ def connect_clients(
     targets: Mapping[str, Target],
     qos: Mapping[str, int],
     timeout_s: float,
+    *,
+    returning: Collection[str] = (),
 ) -> list[Connected]:
-    """All of `clients`, in their order; each has `timeout_s` from its first packet on."""
+    """All of `clients`, in their order; each has `timeout_s` from its first packet on.
+
+    Those of `returning` nodes have sessions that are kept, at QoS 1 and 2.
+    """
     _raise_file_limit(len(clients))
     opened: list[socket.socket] = []
     try:
         return uvloop.run(
-            _connect_all(clients, topics, targets, qos, timeout_s=timeout_s, opened=opened)
+            _connect_all(
+                clients,
+                topics,
+                targets,
+                qos,
+                timeout_s=timeout_s,
+                returning=returning,
+                opened=opened,
+            )
         )
     except BaseException as error:
         for sock in opened:
@@ -88,6 +105,7 @@ async def _connect_all(
     qos: Mapping[str, int],
     *,
     timeout_s: float,
+    returning: Collection[str],
     opened: list[socket.socket],
 ) -> list[Connected]:
     session = os.urandom(4).hex()  # client ids of two sessions must not meet at a broker
@@ -115,10 +133,11 @@ async def _connect_all(
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         arriving = _Arriving(sock, where)
+        clean = not (qos[client.kind] and client.node in returning)
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.get_running_loop().sock_connect(sock, address)
-                await _accepted(arriving, client_id, target)
+                await _accepted(arriving, client_id, target, clean=clean)
                 if client.role == "subscriber":
                     await _subscribed(arriving, topics[client.topic], qos[client.kind])
         except TimeoutError:
@@ -128,7 +147,7 @@ async def _connect_all(
         except _Closed:
             sock.close()
             raise
-        return Connected(client, sock, arriving.early)
+        return Connected(client, sock, arriving.early, client_id, clean)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(client)) for client in clients]
@@ -180,10 +199,11 @@ class _Arriving:
         return data
 
 
-async def _accepted(arriving: _Arriving, client_id: str, target: Target) -> None:
+async def _accepted(arriving: _Arriving, client_id: str, target: Target, *, clean: bool) -> None:
     await arriving.send(
         Connect(
             client_id,
+            clean_start=clean,
             keep_alive=0,
             username=target.username,
             password=None if target.password is None else target.password.encode(),

@@ -42,7 +42,7 @@ class Measurement:
         self._order = order
         self._population = population
         self._headroom = Headroom()
-        self._losses = len(population.losses)
+        self._losses, self._returns = len(population.losses), len(population.returns)
         tables: list[Table] = ["links"]
         if population.publishers:
             tables.append("publishes")
@@ -125,7 +125,10 @@ class Measurement:
             "files": [{"table": table, "rows": rows} for table, rows in files.items()],
             "strays": [{"reason": reason, "rows": rows} for reason, rows in strays.items()],
             **counts,
-            "offered": sum(schedule.offered for schedule in self._schedules),
+            "offered": sum(schedule.offered - schedule.left_out for schedule in self._schedules),
+            "left_out": sum(schedule.left_out for schedule in self._schedules),
+            "lost_clients": len(self._population.away),
+            "returned": self._returned(),
             "headroom": self._headroom.summary(self._recorder.stalled_ns),
             "tcp": tcp,
             "notes": self._notes(),
@@ -144,7 +147,12 @@ class Measurement:
         return {"sent": sum(by_topic), "sent_by_topic": by_topic, "received": received}
 
     def _notes(self) -> list[str]:
-        lost = self._population.losses[self._losses :]
+        back = [client.client for client, _ in self._population.returns[self._returns :]]
+        lost = [
+            loss
+            for loss in self._population.losses[self._losses :]
+            if loss.client.client not in back
+        ]
         notes = [
             f"{loss.client.name} at {loss.client.node}: connection {loss.problem}, "
             f"{(loss.t_ns - self._order.start_ns) / 1e9:.3f} s after the start"
@@ -153,3 +161,12 @@ class Measurement:
         if len(lost) > SHOWN_LOSSES:
             notes.append(f"{len(lost) - SHOWN_LOSSES} more connections were lost")
         return notes
+
+    def _returned(self) -> dict[str, dict[str, Any]]:
+        """By node: how often a client came back to it, and how long after the start the last."""
+        found: dict[str, dict[str, Any]] = {}
+        for client, t_ns in self._population.returns[self._returns :]:
+            before = found.get(client.node, {"times": 0})
+            last_s = (t_ns - self._order.start_ns) / 1e9
+            found[client.node] = {"times": before["times"] + 1, "last_s": last_s}
+        return found

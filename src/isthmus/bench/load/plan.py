@@ -1,4 +1,4 @@
-"""Who plays which client: a scenario's clients, numbered and shared out among writers.
+"""Who plays which client, and when: a scenario's clients, numbered and shared out among writers.
 
 A *writer* is one load process.  l-clients have a writer of their own, because what a busy process
 measures is its own delay (ILDM Fig. 9 puts them on another server); t-clients that subscribe and
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from isthmus.bench.scenario import Scenario
 from isthmus.pipeline.log.reading import ClientKind, ClientRole, LoggedClient
 
-__all__ = ["Plan", "plan_clients"]
+__all__ = ["Plan", "phase_ns", "plan_clients"]
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,12 @@ def plan_clients(
         for node in scenario.latency.subscribers:
             add("l", "subscriber", topic, node, latency_writer)
     return Plan(tuple(topics), tuple(clients))
+
+
+def phase_ns(client: int, interval_ns: int) -> int:
+    """Where in the interval that client's messages are due.
+
+    Multiples of the golden ratio lie evenly in the interval for any number of clients, so every
+    load process knows its own without knowing of the others.
+    """
+    return (client * _GOLDEN % 2**64) * interval_ns >> 64

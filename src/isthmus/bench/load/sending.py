@@ -10,6 +10,8 @@ sent; what cannot be sent before the end is not sent, so `sent` is less than `of
 queued here: beyond the kernel's socket buffer there is at most the rest of one frame per publisher,
 and at QoS 2 the PUBRELs it owes, four bytes for each message in flight.
 
+A publisher that is *away* will come back; what falls due meanwhile is left out, and is not offered.
+
 `t_send_ns` is taken just before the write of its frames, at most `WRITE_BYTES`.
 """
 
@@ -26,10 +28,12 @@ from isthmus.bench.load.acknowledging import InFlight
 from isthmus.bench.load.clock import now_ns
 from isthmus.bench.load.frames import Template
 from isthmus.bench.load.headroom import LATE_NS, Headroom
+from isthmus.bench.load.plan import phase_ns
 from isthmus.bench.load.receiving import Columns
+from isthmus.bench.load.returning import KeptInFlight
 from isthmus.pipeline.log.payload import LAYOUT, MAGIC
 
-__all__ = ["Outbox", "Publisher", "SendSchedule", "SentLog", "phase_ns"]
+__all__ = ["Outbox", "Publisher", "SendSchedule", "SentLog"]
 
 WRITE_BYTES: Final = 1 << 14
 WAKE_NS: Final = 500_000
@@ -46,16 +50,6 @@ _NOTE_TYPE: Final = np.dtype(
         "itemsize": _NOTE.size,
     }
 )
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
-
-
-def phase_ns(client: int, interval_ns: int) -> int:
-    """Where in the interval that client's messages are due.
-
-    Multiples of the golden ratio lie evenly in the interval for any number of clients, so every
-    load process knows its own without knowing of the others.
-    """
-    return (client * _GOLDEN % 2**64) * interval_ns >> 64
 
 
 class SentLog:
@@ -130,8 +124,15 @@ class Publisher:
     """
 
     def __init__(
-        self, client: int, topic: int, outbox: Outbox, send: Callable[[memoryview], int]
+        self,
+        client: int,
+        topic: int,
+        outbox: Outbox,
+        send: Callable[[memoryview], int],
+        *,
+        kept: KeptInFlight | None = None,
     ) -> None:
+        """With `kept` it comes back when it was cut off, at QoS 1 or 2."""
         self.client = client
         self.topic = topic
         self.held = False
@@ -140,8 +141,16 @@ class Publisher:
         """The next message's number, which is also how many were sent in this run."""
         self.messages_out = 0
         """Since it connected."""
+        self.away = False
+        """Whether it is cut off and will come back: what is due meanwhile is left out."""
+        self.left_out = 0
+        """In this run."""
         self.schedule: SendSchedule | None = None
-        self._in_flight = InFlight() if outbox.template.qos else None
+        self._in_flight: InFlight | None = kept  # which is false while it is empty
+        if kept is None and outbox.template.qos:
+            self._in_flight = InFlight()
+        self._kept = kept
+        self._tag = 0
         self._outbox = outbox
         self._send = send
         self._full = False
@@ -151,6 +160,7 @@ class Publisher:
         """Send `owed` messages, or as many as can be sent now."""
         outbox, size = self._outbox, self._outbox.template.size
         self.held = False
+        self._tag = tag
         while owed > 0:
             count, ids = min(owed, outbox.most), []
             if self._in_flight is not None:
@@ -163,6 +173,8 @@ class Publisher:
             t_ns = now_ns()
             outbox.fill(self.client, self.message, count, tag, t_ns)
             taken = self._send(outbox.view[: count * size])
+            if self.away:
+                return
             sent = -(-taken // size)  # a frame of which a part is out is sent
             if taken < count * size:
                 self._full = True
@@ -171,6 +183,8 @@ class Publisher:
                 log.note(self.client, self.message, sent, self.topic, t_ns)
                 if self._in_flight is not None:
                     self._in_flight.sent(ids[:sent])
+                if self._kept is not None:
+                    self._kept.keep(ids[:sent], self.message, t_ns)
                 self.message += sent
                 self.messages_out += sent
                 owed -= sent
@@ -185,10 +199,30 @@ class Publisher:
         if self._in_flight is not None:
             self._write(self._in_flight.answered(chunk))
 
+    def cut_off(self) -> None:
+        """The connection broke, and the client will come back."""
+        self.away = True
+        self.held = self._full = False
+        self._rest = b""
+        if self._kept is not None:
+            self._kept.lost()
+
+    def back(self) -> None:
+        """There is another connection; first what was not acknowledged."""
+        self.away = False
+        if self._kept is not None:
+            self._write(b"".join(self._kept.again(self._frame)))
+
+    def _frame(self, packet_id: int, message: int, t_ns: int) -> bytes:
+        self._outbox.number([packet_id])
+        self._outbox.fill(self.client, message, 1, self._tag, t_ns)
+        return bytes(self._outbox.view[: self._outbox.template.size])
+
     def _write(self, data: bytes) -> None:
         self._rest += data
         if self._rest and not self._full:
-            self._rest = self._rest[self._send(memoryview(self._rest)) :]
+            taken = self._send(memoryview(self._rest))
+            self._rest = self._rest[taken:]  # nothing, if it has been cut off
             self._full = bool(self._rest)
         if self.held and not self._full and self.schedule is not None:
             self.schedule.resume(self, now_ns())
@@ -227,6 +261,7 @@ class SendSchedule:
         """Messages that the whole schedule asks for."""
         for publisher in self.publishers:
             publisher.message = 0
+            publisher.left_out = 0
             publisher.held = False
             publisher.schedule = self
 
@@ -240,6 +275,11 @@ class SendSchedule:
     def held(self) -> int:
         """Publishers that cannot send what is due."""
         return sum(publisher.held for publisher in self.publishers)
+
+    @property
+    def left_out(self) -> int:
+        """What was due while its publisher was away."""
+        return sum(publisher.left_out for publisher in self.publishers)
 
     def end(self) -> None:
         """Nothing more is sent, whoever is held."""
@@ -281,8 +321,12 @@ class SendSchedule:
         """Let `publisher` send all that is due and unsent."""
         last_ns = min(at_ns - self._start_ns, self._duration_ns - 1) - self._phase_of[publisher]
         if last_ns >= 0:
-            owed = last_ns // self._interval_ns + 1 - publisher.message
-            publisher.publish(owed, self._tag, self._log)
+            due = last_ns // self._interval_ns + 1
+            owed = due - publisher.message - publisher.left_out
+            if publisher.away:
+                publisher.left_out += owed
+            else:
+                publisher.publish(owed, self._tag, self._log)
 
     def _slots_before(self, elapsed_ns: int) -> int:
         """How many slots are due earlier than `elapsed_ns` after the start."""

@@ -76,9 +76,16 @@ class Worker:
             time.sleep(REST_S)
             self._poller.turn(0.0)
         else:
-            self._poller.turn(max(0.0, (measurement.next_ns() - now_ns()) / 1e9))
+            self._poller.turn(max(0.0, (self._next_ns(measurement) - now_ns()) / 1e9))
+        if self._population is not None:
+            self._population.serve(now_ns())
         if self._measurement is not None and (report := self._measurement.serve(now_ns())):
             self._say(report)
+
+    def _next_ns(self, measurement: Measurement) -> int:
+        next_ns = measurement.next_ns()
+        back_ns = None if self._population is None else self._population.next_ns()
+        return next_ns if back_ns is None else min(next_ns, back_ns)
 
     def _say(self, answer: ControlMessage) -> None:
         self._channel.send({**answer, "writer": self._writer}, ANSWER_S)
@@ -118,9 +125,17 @@ class Worker:
         }
         timeout_s = item(order, "timeout_s", (int, float), COORDINATOR)
         payload_bytes = item(order, "payload_bytes", int, COORDINATOR)
+        returning = item(order, "returning", list, COORDINATOR)
         self._resting = any(one.kind == "t" and one.role == "subscriber" for one in ours)
-        connected = connect_clients(ours, topics, targets, qos, timeout_s)
-        self._population = Population(connected, topics, qos, payload_bytes, self._poller)
+        connected = connect_clients(ours, topics, targets, qos, timeout_s, returning=returning)
+        self._population = Population(
+            connected,
+            topics,
+            qos,
+            payload_bytes,
+            self._poller,
+            returning={node: targets[node] for node in returning if node in targets},
+        )
         # What lives as long as the process need not be looked through again and again.
         gc.collect()
         gc.freeze()
@@ -131,10 +146,10 @@ class Worker:
         if self._population is None or self._measurement is not None:
             problem = "a run is being measured" if self._measurement else "nobody is connected"
             raise LoadError(f"measure: {problem}")
-        if self._population.losses:
-            loss = self._population.losses[0]
+        if away := self._population.away:
+            loss = away[0]
             raise LoadError(
-                f"measure: {len(self._population.losses)} clients have lost their connection, "
+                f"measure: {len(away)} clients have lost their connection, "
                 f"the first was {loss.client.name} at {loss.client.node}: {loss.problem}"
             )
         what = Order(

@@ -26,6 +26,7 @@ from isthmus.pipeline.count.tables import UNDER_LIMIT
 
 __all__ = [
     "COLORS",
+    "STYLE",
     "Bar",
     "Point",
     "cpu_bars",
@@ -50,7 +51,7 @@ COLORS: Final[Mapping[str, str]] = {
 _OTHERS: Final = ("#cc79a7", "#d55e00", "#56b4e9", "#f0e442")
 _INK: Final = "#27272a"
 _GRID: Final = "#e4e4e7"
-_STYLE: Final[Any] = {  # its keys are a type of Matplotlib's own
+STYLE: Final[Any] = {  # its keys are a type of Matplotlib's own
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.titlesize": 10,
@@ -113,7 +114,7 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def limit_bars(bars: Sequence[Bar], legend: Mapping[str, str]) -> Figure:
     """Ingress, egress and latency side by side, a row each system (ILDM Fig. 11 and 12)."""
     rows = list(dict.fromkeys(bar.row for bar in bars))
@@ -130,7 +131,7 @@ def limit_bars(bars: Sequence[Bar], legend: Mapping[str, str]) -> Figure:
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def cpu_bars(
     rows: Sequence[tuple[str, Mapping[str, float]]], *, cores: int, legend: Mapping[str, str]
 ) -> Figure:
@@ -155,7 +156,7 @@ def cpu_bars(
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
     """Every measurement of every search: how much of what was asked for came out."""
     figure, axes = _multiples(len(searches), height_in=1.75)
@@ -188,7 +189,7 @@ def search_points(searches: Mapping[str, Sequence[Point]]) -> Figure:
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def seconds_lines(runs: Mapping[str, Sequence[tuple[int, bool, float, float]]]) -> Figure:
     """Per second of each run: (second, in the window, ingress times sp-ratio, egress)."""
     figure, axes = _multiples(len(runs), height_in=1.6)
@@ -215,7 +216,7 @@ def svg(figure: Figure, description: str) -> str:
     from one time to the next.
     """
     text = io.StringIO()
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": description}):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": description}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     body = text.getvalue()
     body = body[body.index("<svg") :]

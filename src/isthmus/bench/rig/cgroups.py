@@ -155,6 +155,13 @@ class CpuQuotas:
         except OSError as error:
             raise QuotaUnavailable(f"{error.filename or 'a CPU group'}: {error.strerror}") from None
 
+    def replace(self, server: str, process: str, ids: Callable[[], Iterable[int]]) -> None:
+        """`process` of `server` was started anew, and belongs where the one before it was."""
+        try:
+            _fill(self._parts.get((server, process), self._groups[server]), ids)
+        except OSError as error:
+            raise QuotaUnavailable(f"{error.filename or 'a CPU group'}: {error.strerror}") from None
+
     def throttled_ns(self, server: str, process: str | None = None) -> int | None:
         """How long quotas have kept `server` waiting, or one process of it by its own quota.
 

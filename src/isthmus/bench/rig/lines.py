@@ -14,13 +14,15 @@ Invariants:
 * n bytes of a line, of whichever of its connections, take at least n / `bytes_per_s`: they pass in
   the order in which they came;
 * a connection whose receiver does not read keeps what it has and takes nothing from the others;
-* an end of file travels like a byte.
+* an end of file travels like a byte;
+* of a line that is cut nothing leaves.  What is on it, and what comes meanwhile, leaves when it is
+  whole again, at once as far as it is due.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["DelayLine", "Line", "Lines", "Shape", "Shapes"]
@@ -73,6 +75,10 @@ class Line:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.cuts = 0
+        """How many cuts keep it back now."""
+        self.waiting: set[Callable[[], None]] = set()
+        """What to call when it is whole again, once each."""
         self._free_ns = 0  # when it has taken in all that came
         waiting = LEAST_QUEUE_BYTES
         if shape.bytes_per_s is not None:
@@ -107,6 +113,21 @@ class Lines:
         if caller not in self._nodes:
             return Line(self._shapes.default), Line(self._shapes.default)
         return self._line(caller, node), self._line(node, caller)
+
+    def cut(self, ways: Iterable[tuple[str, str]]) -> None:
+        """From now on nothing passes from one node to another, for each of `ways`."""
+        for source, target in ways:
+            self._line(source, target).cuts += 1
+
+    def heal(self, ways: Iterable[tuple[str, str]]) -> None:
+        """One cut less of each of `ways`."""
+        for source, target in ways:
+            line = self._line(source, target)
+            line.cuts -= 1
+            if not line.cuts:
+                waiting, line.waiting = line.waiting, set()
+                for come_back in waiting:
+                    come_back()
 
     def _line(self, source: str, target: str) -> Line:
         found = self._lines.get((source, target))

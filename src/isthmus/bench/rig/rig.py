@@ -1,11 +1,12 @@
 """The servers of a scenario on this machine: brokers, nodes, CPU quotas, and lines between them.
 
-    [[server]] ──▶ broker (and node before it) ──▶ ready and linked ──▶ under its CPU quota
+    [[node]] ──▶ broker (and node before it) ──▶ ready and joined ──▶ under its CPU quota
                                   ▲ links
-                     shaping proxy, if [emulation] gives any line a delay or a bandwidth
+                     shaping proxy, if any line has a delay or a bandwidth, or is to be cut
 
-Five equal small servers fit on one machine, so one can be compared with five (ILDM §6.2 had five
-machines).  The load tool and the proxy are outside the quotas.
+A server is a broker with its node, or a bare broker.  Five equal small ones fit on one machine, so
+one can be compared with five (ILDM §6.2 had five machines).  The load tool and the proxy are
+outside the quotas.
 
 Invariants:
 
@@ -14,32 +15,34 @@ Invariants:
 * either all servers that were started have their quota or none has, and then a note says why;
 * a link between two servers is shaped whoever dials it and why: a node's proxy is what it
   advertises, and the only address of it that others are told;
+* a node that is killed comes back with its file, ports and `state_dir`, and under its quota when it
+  is ready;
 * whatever was started is stopped on every way out.
 
-A server with an `address` runs already, and nothing is started for it.
+One with an `address` runs already, and nothing is started for it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from isthmus.bench.coordinator.control import Target
 from isthmus.bench.rig.cgroups import CpuQuotas, clear_abandoned, find_hierarchy
 from isthmus.bench.rig.lines import Shape, Shapes
-from isthmus.bench.rig.shaping_main import start_shaping
-from isthmus.bench.scenario import Emulation, Scenario, Server
+from isthmus.bench.rig.shaping_main import order, start_shaping
+from isthmus.bench.scenario import Emulation, Scenario, ScenarioNode
 from isthmus.bench.watch.watch import Watched
 from isthmus.config.addresses import Address
-from isthmus.config.files import Cooperation, FabricConfig, FabricNode
-from isthmus.errors import QuotaUnavailable
+from isthmus.errors import QuotaUnavailable, ShapingFailed
 from isthmus.fabric.brokers import broker_url, create_broker, start_brokers
-from isthmus.fabric.processes import Fabric
+from isthmus.fabric.processes import Fabric, RunningNode
 from isthmus.processes.children import end
 from isthmus.processes.tree import process_tree
 
@@ -73,10 +76,12 @@ class Rig:
         self._processes: dict[str, dict[str, Processes]] = {}
         self._watched: list[Watched] = []
         self._quotas: CpuQuotas | None = None
+        self._fabric: Fabric | None = None
+        self._shaping: tuple[subprocess.Popen[bytes], Path] | None = None
         self._at_once = quotas
 
     def __enter__(self) -> Self:
-        """Start everything; on return all is ready, linked and, with `quotas`, under its quota.
+        """Start everything; on return all is ready, joined and, with `quotas`, under its quota.
 
         Raises `BrokerError`, `NodeFailed` or `ShapingFailed`.
         """
@@ -91,8 +96,52 @@ class Rig:
         self._exit.close()
 
     def watched(self) -> list[Watched]:
-        """The processes that were started, as they were when all was ready."""
+        """The processes that were started, as they were when all was ready, or ready again."""
         return list(self._watched)
+
+    # ---- faults --------------------------------------------------------------------------
+
+    def kill(self, node: str) -> None:
+        """SIGKILL of a node that was started; its broker stays."""
+        self._watched = [w for w in self._watched if (w.node, w.process) != (node, "node")]
+        self._started.kill(node)
+
+    def start_again(self, node: str) -> None:
+        """A node that was killed, with its file, its ports and what it had stored."""
+        self._started.start_again(node)
+
+    def is_ready(self, node: str) -> bool:
+        """Whether a node that was started again is; then it is watched, and has its quota again.
+
+        Raises `NodeFailed` if it ended.
+        """
+        if not self._started.is_ready(node):
+            return False
+        ids = self._processes[node]["node"]
+        self._watched = [*self._watched, Watched(node, "node", tuple(ids()))]
+        if self._quotas is not None:
+            self._quotas.replace(node, "node", ids)
+        return True
+
+    def cut(self, ways: Iterable[tuple[str, str]]) -> None:
+        """From now on no byte passes, for each of `ways`, from the one node to the other."""
+        self._order("cut", ways)
+
+    def heal(self, ways: Iterable[tuple[str, str]]) -> None:
+        self._order("heal", ways)
+
+    def _order(self, what: Literal["cut", "heal"], ways: Iterable[tuple[str, str]]) -> None:
+        if self._shaping is None:
+            raise ShapingFailed("does not run: the scenario has no cut and no line", "")
+        order(*self._shaping, what, ways)
+
+    @property
+    def _started(self) -> Fabric:
+        if self._fabric is None:
+            raise RuntimeError("no node was started")
+        return self._fabric
+
+    # ---- start ---------------------------------------------------------------------------
 
     def throttled_ns(self, node: str, process: str | None = None) -> int | None:
         """How long its CPU quota has kept a server waiting, or one process of it by its own.
@@ -102,82 +151,79 @@ class Rig:
         return None if self._quotas is None else self._quotas.throttled_ns(node, process)
 
     def _start(self) -> None:
-        here: list[Server] = []
-        for server in self.scenario.server:
-            if server.address is None:
-                here.append(server)
+        here: list[ScenarioNode] = []
+        for node in self.scenario.node:
+            if node.address is None:
+                here.append(node)
                 continue
-            self._reachable(server, server.address)
-            if server.admin is not None:
-                self.admins[server.id] = server.admin
-        self._start_bare([server for server in here if not server.with_node])
-        self._start_nodes([server for server in here if server.with_node])
+            self._reachable(node, node.address)
+            if node.admin.port:
+                self.admins[node.id] = node.admin
+        self._start_bare([node for node in here if not node.with_node])
+        self._start_nodes([node for node in here if node.with_node])
         self._watched += [
-            Watched(server, name, tuple(ids()))
-            for server, processes in self._processes.items()
+            Watched(node, name, tuple(ids()))
+            for node, processes in self._processes.items()
             for name, ids in processes.items()
         ]
         if self._at_once:
             self.set_quotas()
 
-    def _start_bare(self, servers: list[Server]) -> None:
-        brokers = {server.id: create_broker(server.broker) for server in servers}
+    def _start_bare(self, nodes: list[ScenarioNode]) -> None:
+        brokers = {node.id: create_broker(node.broker) for node in nodes}
         started = [broker for broker in brokers.values() if broker is not None]
         for broker in started:
             self._exit.callback(broker.stop)
         if started:
             start_brokers(started)
-        for server in servers:
-            made = brokers[server.id]
-            url = broker_url(server.broker, made)
-            self._reachable(server, Address(url.host, url.port), made)
+        for node in nodes:
+            made = brokers[node.id]
+            url = broker_url(node.broker, made)
+            self._reachable(node, Address(url.host, url.port), made)
             if made is not None:
-                self._processes[server.id] = {"broker": made.process_ids}
+                self._processes[node.id] = {"broker": made.process_ids}
 
-    def _start_nodes(self, servers: list[Server]) -> None:
-        if not servers:
+    def _start_nodes(self, nodes: list[ScenarioNode]) -> None:
+        if not nodes:
             return
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-        config = FabricConfig(
-            node=tuple(
-                FabricNode(
-                    id=server.id,
-                    broker=server.broker,
-                    peers=server.peers,
-                    username=server.username,
-                    password=server.password,
-                )
-                for server in servers
-            ),
-            cooperation=Cooperation(algorithm=self.scenario.algorithm),
+        fabric = Fabric(
+            self.scenario.fabric,
+            folder=self._folder,
+            proxies=self._shape_links,
+            keeps_state=bool(self.scenario.crash),
         )
-        fabric = Fabric(config, folder=self._folder, proxies=self._shape_links)
-        self._exit.enter_context(fabric)
-        for server, node in zip(servers, fabric.nodes, strict=True):
-            self._reachable(server, node.mqtt, node.broker)
-            self.admins[server.id] = node.admin
-            processes: dict[str, Processes] = {"node": partial(process_tree, node.process.pid)}
-            if node.broker is not None:
-                processes["broker"] = node.broker.process_ids
-            self._processes[server.id] = processes
+        self._fabric = self._exit.enter_context(fabric)
+        for node, running in zip(nodes, fabric.nodes, strict=True):
+            self._reachable(node, running.mqtt, running.broker)
+            self.admins[node.id] = running.admin
+            processes: dict[str, Processes] = {"node": partial(_tree, running)}
+            if running.broker is not None:
+                processes["broker"] = running.broker.process_ids
+            self._processes[node.id] = processes
 
-    def _reachable(self, server: Server, address: Address, broker: Broker | None = None) -> None:
-        username, password = server.username, server.password
+    def _reachable(
+        self, node: ScenarioNode, address: Address, broker: Broker | None = None
+    ) -> None:
+        username, password = node.username, node.password
+        if node.password_file is not None:
+            password = node.password_file.read_bytes().rstrip(b"\r\n").decode()
         if username is None and broker is not None:
             username, password = broker.username, broker.password
-        self.targets[server.id] = Target(address.host, address.port, username, password)
+        self.targets[node.id] = Target(address.host, address.port, username, password)
 
     def _shape_links(self, listeners: Mapping[str, Address]) -> Mapping[str, Address]:
         """A proxy in front of each node, once it is known where it takes links."""
         shapes = _shapes(self.scenario.emulation)
-        if shapes.plain or len(listeners) < 2:
+        if (shapes.plain and not self.scenario.cut) or len(listeners) < 2:
             return {}
         folder = self._folder or Path(
             self._exit.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-"))
         )
         process, where = start_shaping(shapes, listeners, folder)
         self._exit.callback(end, process, 1.0)
+        self._shaping = process, folder
         self._watched.append(Watched("", "shaping", (process.pid,)))
         return where
 
@@ -220,17 +266,14 @@ class Rig:
             )
 
 
+def _tree(node: RunningNode) -> Iterable[int]:
+    """All that belongs to the process that a node is now."""
+    return process_tree(node.process.pid)
+
+
 def _shapes(emulation: Emulation) -> Shapes:
-    """The lines between the servers."""
-    between: dict[tuple[str, str], Shape] = {}
-    for line in emulation.link:
-        one, other = line.between
-        delay_ms = emulation.link_delay_ms if line.delay_ms is None else line.delay_ms
-        mbit_s = emulation.link_mbit_s if line.mbit_s is None else line.mbit_s
-        back_delay_ms = delay_ms if line.back_delay_ms is None else line.back_delay_ms
-        back_mbit_s = mbit_s if line.back_mbit_s is None else line.back_mbit_s
-        between[one, other] = _shape(delay_ms, mbit_s)
-        between[other, one] = _shape(back_delay_ms, back_mbit_s)
+    """The lines between the nodes."""
+    between = {way: _shape(*shape) for way, shape in emulation.ways.items()}
     return Shapes(_shape(emulation.link_delay_ms, emulation.link_mbit_s), between)
 
 

@@ -15,12 +15,15 @@ Invariants:
 * nothing is let through before it is known who calls.  It is, with the default shape, nobody of the
   rig: if what comes first is no greeting or longer than `GREETING_BYTES`, if the node that was
   called speaks first, or after `GREETING_S`;
+* on a line that is cut nothing passes, ends of file neither: who closes, or is killed, is not heard
+  of until it is whole again;
 * each direction can end by itself, and what was sent before a connection ended still arrives;
 * at most :attr:`Shape.queue_bytes` wait in each direction of a connection (and one read of at most
   256 KiB more); then the proxy stops reading, and TCP holds the sender back.  So it does when all
   connections of a narrow line together have more there than passes in 0.1 s.
 
-Departures from a real line: connecting itself takes no time, and bytes come up to about a
+Departures from a real line: connecting itself takes no time and is possible where a line is cut,
+what a cut kept back comes at once when it is over, and bytes come up to about a
 millisecond late, which is the event loop's resolution.  TLS hides who calls: such a link has the
 default shape, and each of its connections a line to itself.
 """
@@ -106,9 +109,14 @@ class _Direction:
     def sink_lost(self) -> None:
         """Nothing more can go out."""
         self._cancel()
+        self._line.waiting.discard(self.pump)
 
     def pump(self) -> None:
         """Let out what is due, as far as the sink takes it, and come back for the rest."""
+        if self._line.cuts:
+            self._line.waiting.add(self.pump)
+            self._hold_source(time.monotonic_ns())
+            return
         now_ns = time.monotonic_ns()
         while not self._sink.full and (data := self._under_way.take(now_ns)) is not None:
             self._sink.write(data)
@@ -270,9 +278,9 @@ class _End(asyncio.Protocol):
 
 
 async def listen(
-    lines: Lines, node: str, connect: Address, host: str = "127.0.0.1"
+    lines: Lines, node: str, connect: Address, door: socket.socket | None = None
 ) -> asyncio.Server:
-    """The proxy of `node`, on a free port; each connection to it becomes one to `connect`."""
+    """The proxy of `node`, at `door` or on a free port; connections become ones to `connect`."""
     loop = asyncio.get_running_loop()
     dialing: set[asyncio.Task[None]] = set()
 
@@ -289,4 +297,6 @@ async def listen(
         task.add_done_callback(dialing.discard)
         return call.near
 
-    return await loop.create_server(accept, host, 0)
+    if door is not None:
+        return await loop.create_server(accept, sock=door)
+    return await loop.create_server(accept, "127.0.0.1", 0)

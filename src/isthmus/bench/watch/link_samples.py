@@ -46,6 +46,7 @@ class LinkSamples:
         self._write = write
         self._next = 0
         self._rows: list[LinkRow] = []
+        self._socks = [connection.sock for connection in connections]
         self._first = [self._read(connection) for connection in connections]
         self._last = list(self._first)
         self._window_bytes: list[int | None] = [None] * len(connections)
@@ -79,6 +80,8 @@ class LinkSamples:
             self._look(number)
             first, last = self._first[number], self._last[number]
             client = connection.client
+            if connection.sock not in (None, self._socks[number]):
+                first = None  # it has come back: these are counters of two connections
             grown = tcp_info.UNKNOWN if first is None or last is None else last.since(first)
             entry = {"peer": client.name, "node": client.node, **asdict(grown)}
             found.append(entry | {"receive_window_min_bytes": self._window_bytes[number]})

@@ -233,6 +233,10 @@ class Injector:
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._own.refused("")
+        if self.closed:  # while the broker was being greeted
+            session.send(Disconnect())
+            session.close()
+            return
         if self._accused is not None:
             if self._witness is not None and self._witness.stands:
                 if self._core.blame(self._accused, self._cause):

@@ -3,8 +3,10 @@
 They publish what comes over links (`Injector`) and ask what is retained (`RetainedReader`), and
 share what they find out about the broker: the level that it speaks, whether it lets the node in,
 what it closes on.  A neighbor has a session of its own, opened when its link comes up, as long as
-there are not more than `MAX_SESSIONS`; then it shares the one that the fewest use.  A session is
-closed when those who use it are neighbors no more and all that they sent is acknowledged.
+there are not more than `MAX_SESSIONS`; then it shares the one that the fewest use.  Where a message
+may come from any neighbor all share one, so that what comes of one publisher from several of them
+stays in order.  A session is closed when those who use it are neighbors no more and all that they
+sent is acknowledged.
 
 What is called a *key* is a neighbor's name; a session has that of the first who used it.
 """
@@ -54,11 +56,13 @@ class OwnSessions:
         login: Login,
         linger_s: float,
         set_aside: SetAside,
+        shares: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`set_aside` is told the message, the neighbor, and why."""
+        """`set_aside` is told the message, the neighbor, and why; `shares`: all have one."""
         self.host = host
         self._node_id = node_id
         self._login = login
+        self._shares = shares
         self.linger_s = linger_s
         self._exchange = exchange
         self.set_aside = set_aside
@@ -105,7 +109,7 @@ class OwnSessions:
 
     def _place(self, key: str) -> Injector:
         """A session of its own, or if there are enough the one that the fewest use."""
-        if len(self.injectors) >= MAX_SESSIONS:
+        if len(self.injectors) >= (1 if self._shares() else MAX_SESSIONS):
             users = Counter(self._places.values())
             return min(self.injectors.values(), key=lambda each: users[each])
         # Who left while others went on with its session has left its name to them.

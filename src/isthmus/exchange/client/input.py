@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.client.life import CLIENT, ClientEvent, ClientState
 from isthmus.exchange.session import Session, SessionStatus
-from isthmus.exchange.tables import step
 from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.tables import step
 
 if TYPE_CHECKING:
     from isthmus.exchange.client.relay import Relay

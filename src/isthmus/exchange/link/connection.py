@@ -39,12 +39,12 @@ from isthmus.exchange.link.life import (
     GreetingEvent,
     GreetingState,
 )
-from isthmus.exchange.tables import step
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet
 from isthmus.mqtt.reason_codes import ReasonCode
+from isthmus.tables import step
 
 if TYPE_CHECKING:
     from isthmus.exchange.link.dialing import Peer
@@ -57,6 +57,8 @@ MAX_EARLY = 1_000
 MAX_EARLY_BYTES = 1 << 20
 PINGREQ = b"\xc0\x00"
 _BEFORE_PROOF = (GreetingState.CONNECT, GreetingState.AUTH)
+_TOLD = frozenset(("same-id", "removed"))
+"""Causes for which a node that has accepted this one must not wait for it."""
 
 
 class Connection:
@@ -341,7 +343,7 @@ class Connection:
         if self.state in _BEFORE_PROOF or self.state is GreetingState.JUDGED:
             proof = self._own_proof(f"refuse {error.cause}")
             self._reply(refusal(error, self._hello, proof))
-        elif self.state is GreetingState.OPEN and error.cause == "same-id":
+        elif self.state is GreetingState.OPEN and error.cause in _TOLD:
             self._reply(goodbye(error))  # for other causes it is enough to be cut off
         self.close()
 

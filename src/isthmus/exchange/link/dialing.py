@@ -16,7 +16,7 @@ from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import Hello
 from isthmus.exchange.link.life import DIALING, DialAction, DialEvent, DialState
 from isthmus.exchange.link.link import Link
-from isthmus.exchange.tables import step
+from isthmus.tables import step
 
 __all__ = ["LONGEST_PAUSE_S", "Dialing", "Peer", "SessionOwner"]
 

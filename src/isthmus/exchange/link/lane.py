@@ -26,11 +26,12 @@ pass on, a message twice: at least once, over crashes.
 Invariants: numbers are sent first, and accepted, in increasing order and without a gap, but for
 what was sent on a connection that broke and was given up before the next; at most `WINDOW`
 messages are in flight, and none more than `SPAN` numbers after another; a message leaves the lane
-only by an acknowledgment, unsent by its expiry, or with all the others.
+only by an acknowledgment, unsent by its expiry, superseded, or with all the others.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -53,6 +54,8 @@ IN_HAND_BYTES = 448
 """What it takes to know whom to acknowledge a message to, as measured."""
 
 _UNSENT = -1
+_GONE = -1
+"""The QoS of an entry that was sent in the place of an earlier one."""
 
 
 def packet_id_of(number: int) -> int:
@@ -95,6 +98,7 @@ class OutgoingLane:
         "_again",
         "_fresh",
         "_in_flight",
+        "_latest",
         "_neighbor",
         "_next",
         "_oldest",
@@ -113,6 +117,8 @@ class OutgoingLane:
         """Sent before, on a connection that broke."""
         self._fresh: deque[Outgoing] = deque()
         """Never sent."""
+        self._latest: dict[tuple[str, str], Outgoing] = {}
+        """Of messages that were put again, by origin and number."""
         self.unacked_bytes = 0
         self.expired = 0
 
@@ -120,14 +126,29 @@ class OutgoingLane:
         """How many messages are not acknowledged."""
         return len(self._in_flight) + len(self._again) + len(self._fresh)
 
-    def put(self, entry: Outgoing) -> None:
-        """Take it over until it is acknowledged, or expires."""
+    def put(self, entry: Outgoing, *, again: bool = False) -> None:
+        """Take it over until it is acknowledged, or expires.
+
+        `again` if it was put before, with another label: if that is not in flight, this goes in its
+        place, before all that came after it.
+        """
+        if again:
+            self._latest[_key(entry)] = entry
+        elif self._latest:
+            self._latest.pop(_key(entry), None)  # of the same message, and to be sent as well
         entry.number = _UNSENT
         self.unacked_bytes += entry.cost
-        self._fresh.append(entry)
+        fresh, arrived_s = self._fresh, entry.message.arrived_s
+        if fresh and fresh[-1].message.arrived_s > arrived_s:
+            # It went another way first: what has come after it waits here already.
+            fresh.insert(bisect_right(fresh, arrived_s, key=_arrived_s), entry)
+        else:
+            fresh.append(entry)
 
     def transmit(self, now_s: float) -> Iterator[bytes]:
         """The packets that may be sent now."""
+        if self._again and self._latest:
+            self._number_anew()
         while self._again and len(self._in_flight) < WINDOW:
             entry = self._again.popleft()
             packet_id = packet_id_of(entry.number)
@@ -138,6 +159,14 @@ class OutgoingLane:
                 yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
         while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
             entry = self._fresh.popleft()
+            if entry.qos == _GONE:
+                continue
+            latest = self._latest.get(_key(entry)) if self._latest else None
+            if latest is not None and latest is not entry:
+                self._finish(entry)
+                if latest.number != _UNSENT:
+                    continue  # it went in the place of an earlier one
+                entry = self._move(latest)
             if entry.message.expired(now_s):
                 self.expired += 1
                 self._finish(entry)
@@ -147,6 +176,30 @@ class OutgoingLane:
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
             yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label)
+
+    def _move(self, latest: Outgoing) -> Outgoing:
+        """To where an earlier one was; the entry further behind counts no more."""
+        moved = Outgoing(latest.message, latest.qos, latest.in_hand, latest.label)
+        self._latest[_key(latest)] = moved
+        latest.qos = _GONE
+        return moved
+
+    def _is_superseded(self, entry: Outgoing) -> bool:
+        latest = self._latest.get(_key(entry))
+        return latest is not None and latest is not entry and latest.number == _UNSENT
+
+    def _number_anew(self) -> None:
+        """What was sent before cannot get another label: from there on all are sent as new ones."""
+        kept: deque[Outgoing] = deque()
+        anew: list[Outgoing] = []
+        for entry in self._again:
+            if entry.released or not (anew or self._is_superseded(entry)):
+                kept.append(entry)
+            else:
+                entry.number = _UNSENT
+                anew.append(entry)
+        self._again = kept
+        self._fresh.extendleft(reversed(anew))
 
     def _has_span(self) -> bool:
         """Whether the next number is not too far from the oldest unacknowledged one."""
@@ -180,6 +233,8 @@ class OutgoingLane:
         return b""
 
     def _finish(self, entry: Outgoing) -> None:
+        if self._latest and self._latest.get(_key(entry)) is entry:
+            del self._latest[_key(entry)]
         self.unacked_bytes -= entry.cost
         entry.finish(self._neighbor)
 
@@ -191,8 +246,13 @@ class OutgoingLane:
             for entry in entries:
                 if entry.released or not unwanted(entry.message):
                     waiting.append(entry)
-                else:
+                elif entry.qos != _GONE:
                     self._finish(entry)
+
+    def unacknowledged(self) -> list[Outgoing]:
+        """What it keeps, in order, but for what has been released."""
+        entries = [*self._in_flight.values(), *self._again, *self._fresh]
+        return [entry for entry in entries if not entry.released and entry.qos != _GONE]
 
     def take(self) -> list[Outgoing]:
         """Forget everything; what was not acknowledged, in order, is the caller's to finish.
@@ -200,14 +260,24 @@ class OutgoingLane:
         What has been released is acknowledged but for a formality, and is finished here.
         """
         entries = [*self._in_flight.values(), *self._again, *self._fresh]
+        left = self.unacknowledged()
         self._in_flight.clear()
         self._again.clear()
         self._fresh.clear()
+        self._latest.clear()
         self.unacked_bytes = 0
         for entry in entries:
             if entry.released:
                 entry.finish(self._neighbor)
-        return [entry for entry in entries if not entry.released]
+        return left
+
+
+def _arrived_s(entry: Outgoing) -> float:
+    return entry.message.arrived_s
+
+
+def _key(entry: Outgoing) -> tuple[str, str]:
+    return entry.message.origin, entry.message.number
 
 
 class Held(Protocol):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Self
 
-from isthmus.exchange.tables import table_of
+from isthmus.tables import table_of
 
 __all__ = [
     "DIALING",

@@ -24,16 +24,16 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from isthmus.cooperation.api import LinkTraffic, SessionInfo, SessionStatus
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
-from isthmus.exchange.tables import step
 from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
 from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
+from isthmus.tables import step
 
 __all__ = ["MAX_CONTROL_BYTES", "Link", "Room"]
 
@@ -185,9 +185,18 @@ class Link:
         return True
 
     def send(
-        self, message: Message, now_s: float, in_hand: Held | None, label: bytes = b""
+        self,
+        message: Message,
+        now_s: float,
+        in_hand: Held | None,
+        label: bytes = b"",
+        *,
+        again: bool = False,
     ) -> None:
-        """Pass `message` on; `in_hand` waits for the neighbor if it is to acknowledge it."""
+        """Pass `message` on; `in_hand` waits for the neighbor if it is to acknowledge it.
+
+        `again` if it was sent there before, with another label.
+        """
         if self._too_large(message):
             return
         lane = self._lane_of(message.topic, self.lanes)
@@ -200,7 +209,7 @@ class Link:
             return
         if in_hand is not None:
             in_hand.wait_for(self.info.name)
-        self.outgoing[lane].put(Outgoing(message, qos, in_hand, label))
+        self.outgoing[lane].put(Outgoing(message, qos, in_hand, label), again=again)
         self.transmit(lane, now_s)
 
     def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
@@ -342,6 +351,11 @@ class Link:
             if self.has_room(room, 0.5):
                 for go_on in self._waiting.pop(room):
                     go_on()
+
+    def unacknowledged(self) -> Iterator[Outgoing]:
+        """Messages that the neighbor has not acknowledged, of each lane in order."""
+        for lane in self.outgoing:
+            yield from lane.unacknowledged()
 
     def unacked(self) -> int:
         """How many messages the neighbor has not acknowledged."""

@@ -58,6 +58,7 @@ MAX_REFUSED = 4_096
 SWEEP_S = 1.0
 AT_ONCE = 10
 """Of packets that have waited, so many are taken in a turn, from each of 64 lanes perhaps."""
+SOONEST_TICK_S = 0.01
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -68,7 +69,7 @@ class LinkSettings:
     qos: int = 1
     lanes: int = 1
     round_robin: bool = False
-    dead_after_s: float = 3.0
+    dead_after_s: float = 2.0
     hold_s: float = 60.0
     greeting_s: float = 5.0
     queue_bytes: int = 16 << 20
@@ -147,6 +148,8 @@ class Links:
         """Those that have something to write."""
         self._holds: dict[str, Cancellable] = {}
         self._ticker: Cancellable | None = None
+        self._tick_due_s = host.now()
+        self._paused = False  # the last tick was late
         self.streams = Streams(hello.incarnation)
         self._refused_for: dict[str, str] = {}
         self._stopped = False
@@ -562,6 +565,7 @@ class Links:
         self.dialing.leads_nowhere(link)
         self.happens(link, LinkEvent.LET_GO)
         self.conflict.gone(link.info.name)
+        self.streams.left(link.info.name)
 
     def _goodbye_came(self, connection: Connection, frame: bytes) -> None:
         """A node that stops and will know us again is kept, like one that crashed."""
@@ -620,12 +624,19 @@ class Links:
             connection.flush()
 
     def _tick(self) -> None:
-        """Ping every lane; cut those that are silent, or do not read, for too long."""
-        now_s = self.host.now()
+        """Ping every lane; cut those that are silent, or do not read, for too long.
+
+        The next time is when the first of them would have been silent for too long.  A tick that
+        is late tells of this node's own pause: what came meanwhile has not been read yet, so
+        nobody is cut until the next one.
+        """
+        now_s, dead_after_s = self.host.now(), self.settings.dead_after_s
+        self._paused = not self._paused and now_s - self._tick_due_s > dead_after_s / 3
+        next_s = dead_after_s / 3
         for connection in list(self._connections):
             silent_s = now_s - connection.heard_s
             if connection.state is GreetingState.OPEN:
-                if silent_s > self.settings.dead_after_s:
+                if silent_s >= dead_after_s and not self._paused:
                     connection.channel.abort()
                     self._cut(connection, f"silent for {silent_s:.1f} s")
                 elif (waiting := connection.waiting_bytes()) > self.settings.max_unread_bytes:
@@ -633,13 +644,15 @@ class Links:
                     self._cut(connection, f"it does not read: {waiting} bytes wait for it")
                 else:
                     connection.ping()
+                    next_s = min(next_s, max(dead_after_s - silent_s, SOONEST_TICK_S))
             elif connection.state is GreetingState.CONNACK and now_s - connection.opened_s > (
                 self.settings.greeting_s
             ):
                 self.refusals["greeting-timeout"] += 1
                 connection.channel.abort()
         self.conflict.announced(self.owner.own_other_lives())
-        self._ticker = self.host.call_later(self.settings.dead_after_s / 3, self._tick)
+        self._tick_due_s = now_s + next_s
+        self._ticker = self.host.call_later(next_s, self._tick)
 
     def _name(self, connection: Connection) -> str:
         return connection.other_id() or connection.channel.remote

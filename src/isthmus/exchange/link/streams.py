@@ -1,7 +1,7 @@
 """The streams of a node's links: which numbers belong together (see `lane`).
 
-What was accepted of a stream is remembered also when its neighbor has been let go meanwhile.
-Bounded for all neighbors, and for each; the oldest are forgotten.
+What was accepted of a stream is remembered also when its neighbor has been let go meanwhile; the
+link itself is not.  Bounded for all neighbors, and for each; the oldest are forgotten.
 """
 
 from __future__ import annotations
@@ -45,3 +45,8 @@ class Streams:
         incoming.answer = lambda answer: link.answer(lane, incoming, answer)
         if len(streams) > MAX_STREAMS_EACH:
             del streams[next(iter(streams))]
+
+    def left(self, neighbor: str) -> None:
+        """Its link is gone: what comes of these streams from now on comes over another one."""
+        for incoming in self._of.get(neighbor, {}).values():
+            incoming.answer = None

@@ -191,6 +191,12 @@ class Retention:
         compared.inbox.clear()  # of what came on an earlier connection
         self._compare(link, compared)
 
+    def compare(self, link: Link) -> None:
+        """Once more, as messages may have passed this neighbor by since the link stands."""
+        compared = self._compared.get(link)
+        if compared is not None and link.state.up:
+            self._compare(link, compared, alone=True)
+
     def neighbor_left(self, link: Link) -> None:
         self._compared.pop(link, None)
         for kind in ("say", "hear", "answer"):

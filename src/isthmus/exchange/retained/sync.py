@@ -11,6 +11,7 @@ unanswered, so a store that is slow to take things over is not buried in them.  
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -26,6 +27,7 @@ from isthmus.exchange.retained.values import (
     read_retained,
     read_topic,
     read_version,
+    take,
     write_retained,
     write_version,
 )
@@ -37,6 +39,8 @@ CHUNK_BYTES: Final = 8 << 10
 WINDOW: Final = 8
 _SYNC_FORMAT: Final = 2
 _HEAD_BYTES: Final = 6
+_DIGESTS: Final = struct.Struct(">256Q")
+"""Of all branches: most of what a new link costs where nothing is retained."""
 MAX_CHUNK_BYTES: Final = 4 * CHUNK_BYTES
 """What is taken of a neighbor, whose chunks may be larger than ours."""
 
@@ -169,7 +173,7 @@ class RetainedSync:
             self._digest_due = False
             self._store.sweep(now_ms)
             digests = self._store.branch_digests()
-            return _Kind.DIGEST, b"".join(digest.to_bytes(8) for digest in digests)
+            return _Kind.DIGEST, _DIGESTS.pack(*digests)
         if self._digest_to_ask:
             self._digest_to_ask = False
             return _Kind.ASK_DIGEST, b""
@@ -324,7 +328,7 @@ class RetainedSync:
     # ---- what is heard ----
 
     def _compare_branches(self, reader: Reader) -> None:
-        theirs = [_eight_bytes(reader) for _ in range(256)]
+        theirs = _DIGESTS.unpack(take(reader, _DIGESTS.size))
         reader.finish()
         for branch, ours in enumerate(self._store.branch_digests()):
             if ours in (theirs[branch], 0):

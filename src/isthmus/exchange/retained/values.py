@@ -28,6 +28,7 @@ __all__ = [
     "read_retained",
     "read_topic",
     "read_version",
+    "take",
     "write_retained",
     "write_version",
 ]
@@ -150,7 +151,7 @@ def write_version(version: Version) -> bytes:
 def read_version(reader: Reader) -> Version:
     wall_ms = reader.two_byte_integer() << 32 | reader.four_byte_integer()
     counter = reader.four_byte_integer()
-    origin = _take(reader, reader.byte())
+    origin = take(reader, reader.byte())
     if not origin.isascii() or not ORIGIN.fullmatch(origin.decode()):
         raise MalformedPacket(f"a retained message's version of {origin!r}, which is no node's id")
     return Version(wall_ms, counter, origin.decode())
@@ -178,12 +179,12 @@ def read_retained(reader: Reader) -> Retained:
     if flags & ~(_QOS | _HAS_EXPIRY) or flags & _QOS == 3:
         raise MalformedPacket(f"a retained message with flags 0x{flags:02X}")
     expiry_s = reader.four_byte_integer() if flags & _HAS_EXPIRY else None
-    properties = _take(reader, reader.four_byte_integer())
+    properties = take(reader, reader.four_byte_integer())
     if len(properties) > MAX_PROPERTY_BYTES:
         raise MalformedPacket(f"a retained message with {len(properties)} bytes of properties")
     if check_publish_properties(properties, 0, len(properties)):
         raise MalformedPacket("a retained message with a topic alias")
-    payload = _take(reader, reader.four_byte_integer())
+    payload = take(reader, reader.four_byte_integer())
     return Retained(topic, payload, properties, flags & _QOS, version, expiry_s)
 
 
@@ -194,7 +195,7 @@ def read_topic(reader: Reader) -> bytes:
     return topic
 
 
-def _take(reader: Reader, size: int) -> bytes:
+def take(reader: Reader, size: int) -> bytes:
     start = reader.pos
     if size > reader.remaining:
         raise MalformedPacket(f"a field of {size} bytes where {reader.remaining} are left")

@@ -9,6 +9,7 @@ the edges came.  What one change costs:
                                              the heaviest on the ring goes
     an edge goes that is not in the forest   nothing
     an edge of the forest goes               the nodes of the smaller part, and their edges
+    many edges at once                       a look at each of them and at each of the forest
 
 Links that come into being are younger, and so heavier, than those that are there.
 """
@@ -16,7 +17,7 @@ Links that come into being are younger, and so heavier, than those that are ther
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["MinimumForest"]
@@ -25,6 +26,9 @@ __all__ = ["MinimumForest"]
 class _Weight(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...
 
+
+MANY = 4
+"""Edges that come at once are many if that many times of them are more than the forest has."""
 
 N = TypeVar("N")
 W = TypeVar("W", bound=_Weight)
@@ -36,6 +40,8 @@ class MinimumForest(Generic[N, W]):
     def __init__(self, home: N) -> None:
         self.moved: set[N] = set()
         """Nodes that were connected with `home`, or no longer are, since somebody looked."""
+        self.changed: dict[W, tuple[N, N]] = {}
+        """Edges that came into the forest or left it, since somebody looked."""
         self._home = home
         self._tree: dict[N, dict[N, W]] = {}
         """The forest's edges: node → neighbor → weight."""
@@ -70,20 +76,22 @@ class MinimumForest(Generic[N, W]):
 
     # ---- changes -------------------------------------------------------------------------
 
-    def add(self, a: N, b: N, weight: W) -> tuple[N, N] | None:
-        """The edge must not be there; which other one leaves the forest for it."""
+    def add(self, a: N, b: N, weight: W) -> None:
+        """The edge must not be there; another one may leave the forest for it."""
         label = self._label.get(a)
         if label is None or label != self._label.get(b):
             self._join(a, b, weight)
-            return None
+            return
         if not weight < self._heaviest[label]:
             _put(self._rest, a, b, weight)
-            return None
+            return
         node, from_a = self._heaviest_between(a, b)
         above, heaviest = self._above[node]
         if not weight < heaviest:
             _put(self._rest, a, b, weight)
-            return None
+            return
+        self.changed[heaviest] = node, above
+        self.changed[weight] = a, b
         _take(self._tree, node, above)
         _put(self._rest, node, above, heaviest)
         _put(self._tree, a, b, weight)
@@ -92,13 +100,78 @@ class MinimumForest(Generic[N, W]):
             self._hang(a, b, weight)
         else:
             self._hang(b, a, weight)
-        return node, above
 
-    def remove(self, a: N, b: N) -> tuple[N, N] | None:
-        """The edge must be there; which other one comes into the forest for it."""
+    def add_all(self, edges: Mapping[W, tuple[N, N]]) -> None:
+        """As if each were added."""
+        if MANY * len(edges) > len(self._above):
+            self._add_many(edges)
+        else:
+            for weight in sorted(edges):
+                self.add(*edges[weight], weight)
+
+    def _add_many(self, edges: Mapping[W, tuple[N, N]]) -> None:
+        """By Kruskal's algorithm: what was left out before is not needed now, either."""
+        before = {weight: (node, above) for node, (above, weight) in self._above.items()}
+        connected = set(self.members(self._home))
+        everything = {**before, **edges}
+        label: dict[N, int] = {}
+        members: dict[int, set[N]] = {}
+        heaviest: dict[int, W] = {}
+        for weight in sorted(everything):
+            a, b = everything[weight]
+            one, other = label.get(a), label.get(b)
+            if one is not None and one == other:
+                if weight in before:
+                    _take(self._tree, a, b)
+                    self.changed[weight] = a, b
+                _put(self._rest, a, b, weight)
+                continue
+            if weight not in before:
+                _put(self._tree, a, b, weight)
+                self.changed[weight] = a, b
+            if one is None or other is None:
+                if one is None and other is None:
+                    self._labels += 1
+                    one = self._labels
+                    members[one] = {a, b}
+                    label[a] = label[b] = one
+                elif one is None:
+                    one = label[a] = label[b]
+                    members[one].add(a)
+                else:
+                    label[b] = one
+                    members[one].add(b)
+            else:
+                if len(members[one]) < len(members[other]):
+                    one, other = other, one
+                moved = members.pop(other)
+                for node in moved:
+                    label[node] = one
+                members[one] |= moved
+                del heaviest[other]
+            heaviest[one] = weight
+        self._label, self._members, self._heaviest = label, members, heaviest
+        self._above = {}
+        for each in members.values():
+            self._hang_all(next(iter(each)))
+        self.moved |= self.members(self._home) - connected
+
+    def _hang_all(self, root: N) -> None:
+        """The whole tree, at `root`."""
+        tree, above = self._tree, self._above
+        queue = [(root, root)]
+        for node, came_from in queue:
+            for following, weight in tree[node].items():
+                if following != came_from:
+                    above[following] = node, weight
+                    queue.append((following, node))
+
+    def remove(self, a: N, b: N) -> None:
+        """The edge must be there; another one may come into the forest for it."""
         if b in self._rest.get(a, ()):
             _take(self._rest, a, b)
-            return None
+            return
+        self.changed[self._tree[a][b]] = a, b
         _take(self._tree, a, b)
         part = self._smaller_part(a, b)
         lightest = None
@@ -110,8 +183,9 @@ class MinimumForest(Generic[N, W]):
         del self._above[below]
         if lightest is None:
             self._part(part)
-            return None
+            return
         node, other, weight = lightest
+        self.changed[weight] = node, other
         _take(self._rest, node, other)
         _put(self._tree, node, other, weight)
         if below in part:
@@ -119,7 +193,6 @@ class MinimumForest(Generic[N, W]):
         else:
             self._hang(other, node, weight)
         self._note(self._label[a], weight)
-        return node, other
 
     def _hang(self, node: N, following: N, weight: W) -> None:
         """All that hangs together with `node` hangs at `following` now, by `node`."""
@@ -132,6 +205,7 @@ class MinimumForest(Generic[N, W]):
 
     def _join(self, a: N, b: N, weight: W) -> None:
         _put(self._tree, a, b, weight)
+        self.changed[weight] = a, b
         one, other = self._label_of(a), self._label_of(b)
         if len(self._members[one]) < len(self._members[other]):
             one, other = other, one

@@ -12,10 +12,10 @@ every operator.  Two numbers make this safe:
   the greater of the two.  A link that closes a ring is therefore younger than the rest of it and
   loses, so traffic that flows is not disturbed.  Births are equal only in a race; then the link
   with the greatest sorted ends loses.
-- **opening**: an end that wants to use a link announces a number; the link is ACTIVE while both
-  ends announce the same one.  Who closes and opens again uses a greater number, so neither end can
-  take what belongs to an earlier opening for the present one.  An end opens a link of the forest
-  only when no other path of open links leads to the neighbor: break before make.
+- **opening**: an end that wants to use a link says a number; the link is ACTIVE while both ends say
+  the same one.  Who closes and opens again uses a greater number, so neither end can take what
+  belongs to an earlier opening for the present one.  An end opens a link of the forest only when no
+  other path of open links leads to the neighbor: break before make.
 
 Invariants:
 
@@ -25,15 +25,23 @@ Invariants:
 - an opening is believed only when it came over the link itself, where it is in order with the
   algorithm's messages.  What is sent after `activate` finds the other end ACTIVE, unless that one
   has closed the link since;
-- what a neighbor hears is always a whole: with every announcement of this node's own it hears all
-  that was known here at that time;
+- what a neighbor hears is a whole: with this node's own announcement it hears all that was known
+  here at that time, unless links of this node are just coming up together;
 - links that go down, however many at once, never let a ring come about; links that come up at the
   same time may, until the announcements of one have reached the others.
 
 What happens to this node's own links is concluded from, and told to the neighbor concerned, at
 once.  News of others are, too, if there were none just before; then they are gathered for a short
 *pause*, the longer the more there was to tell.  So one change runs through the fabric without
-delay, while of a thousand at the same time every node hears the outcome, not each of them.
+delay, while of a thousand at the same time every node hears the outcome, not each of them.  No link
+is opened while much is gathered: it would be in ignorance of that.
+
+A link that comes up alone announces its openings, so that others wait for it (break before make).
+Who may have to wait is he who does not know the link yet: from then on whatever closes a ring with
+it is younger.  Where several links of a node come up in one pause, most likely many more do so
+elsewhere.  These are *quiet*: they wait until a pause brings hardly any news, are then opened, and
+only the other end is told.  Others take it that a quiet link is open if it is in the forest.  While
+such links still come up, other news wait for another pause: they would be out of date at once.
 
 Departure from the obvious path vector: paths over active links alone do not show two ends of a
 standby link the same ring at the same time, and cutting a victim per observed ring can part the
@@ -47,7 +55,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from isthmus.errors import LocalProtocolError, RemoteProtocolError
+from isthmus.errors import LocalProtocolError
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology.link import GuardedLink
 from isthmus.exchange.topology.messages import (
@@ -57,9 +65,11 @@ from isthmus.exchange.topology.messages import (
     Announcement,
     GuardHello,
     NodeKey,
+    Opening,
     Update,
     check_name,
     encode_hello,
+    encode_opening,
     encode_updates,
     parse,
 )
@@ -72,15 +82,18 @@ from isthmus.exchange.topology.view import (
 
 __all__ = ["GuardActions", "Reach", "Ring", "TopologyGuard"]
 
-MAX_NODES = 1_024
-"""Announcements that one neighbor may vouch for."""
-MAX_ENTRIES = 8 * MAX_NODES
-"""Links in them, each counted at either end."""
-SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.002, 0.5
+SHORTEST_PAUSE_S, PAUSE_PER_NODE_S, LONGEST_PAUSE_S = 0.02, 0.001, 0.25
 """Between two times that all neighbors are told, so that much that happens at once is concluded
 from, and told, at once; the longer, the more there was to tell."""
 STRIDE = 2**16
 """By how much a sequence number may go up while news of it are gathered."""
+FEW = 8
+"""Nodes of which something may be heard in a pause, and still be concluded from with what is said
+of our own links."""
+GROWING = 2
+"""Pauses after which it is known what links came up together with ours: theirs, and their news."""
+PATIENCE = 16
+"""Pauses for which links that come up together wait, at most, until there are no more news."""
 MAX_WAITING = 1_024
 """Nodes of which something is heard, or to be told, while that is waited for."""
 MAX_WHOLE_PATHS = 128
@@ -152,14 +165,23 @@ class TopologyGuard:
         self._clock = 0
         self._own = Announcement(self._here, 1, ())
         self._others: dict[NodeKey, Announcement] = {}
-        self._heard_of: dict[NodeKey, None] = {}
-        """Of whom somebody says something else since conclusions were drawn, in order."""
+        self._heard_of: dict[NodeKey, Announcement | None] = {}
+        """Of whom somebody says something else since conclusions were drawn, in order; what is to
+        be believed if that is clear, which it is if somebody says the latest of another's node."""
         self._news: dict[NodeKey, int] = {}
         """Of whom neighbors may have to be told something else, since all were told: the round."""
         self._round = 1
         """Counts how often neighbors were told, some or all."""
         self._pausing = False
         """All were told a short time ago."""
+        self._crowd: set[GuardedLink] = set()
+        """Links of ours that came up together: more than one, if it is to count."""
+        self._growing = 0
+        """Pauses until neighbors that grow as well have told more than of themselves."""
+        self._heard_in_pause = 0
+        """Of how many nodes something was heard since it began, and concluded from."""
+        self._waited = 0
+        """Pauses for which they wait already."""
         self._contradicted: list[Announcement] = []
         self._leaping = False
         """Nothing is gathered: somebody's number goes up by much, and all are led there."""
@@ -202,7 +224,12 @@ class TopologyGuard:
         if isinstance(message, GuardHello):
             self._hello_arrived(link, message)
             self._settle()
-        elif link.far_end is not None:  # before the hello: left over from before an interruption
+            return
+        if link.far_end is None:  # before the hello: left over from before an interruption
+            return
+        if isinstance(message, Opening):
+            concerns_us, leaps = link.hear_opening(message.number), False
+        else:
             leaps = self._leaps(message)
             if leaps:
                 self._leaping = True
@@ -210,12 +237,14 @@ class TopologyGuard:
                 if self._links.get(neighbor) is not link:
                     return  # what had to be done has ended it
             concerns_us = self._update_arrived(link, message)
-            self._leaping = leaps
-            waiting = max(len(self._heard_of), len(self._news))
-            if concerns_us or leaps or not self._pausing or waiting >= MAX_WAITING:
-                self._settle()
-            else:
-                self._act()
+        self._leaping = leaps
+        full = max(len(self._heard_of), len(self._news)) >= MAX_WAITING
+        if leaps or not self._pausing or full:
+            self._settle()
+        elif concerns_us:
+            self._settle(gathering=len(self._heard_of) > FEW)
+        else:
+            self._act()
 
     def _leaps(self, update: Update) -> bool:
         """Whether somebody's sequence number goes up by much.
@@ -236,8 +265,21 @@ class TopologyGuard:
         self._pausing = False
         own, links = self._own.sequence, self._links.values()
         untold = any(link.far_end and link.told.get(self._here) != own for link in links)
-        if self._heard_of or self._news or untold:
-            self._settle()
+        together = self._together
+        self._waited += 1
+        much = self._growing > 0 or self._heard_in_pause + len(self._heard_of) > FEW
+        if not (together and much and self._waited < PATIENCE):
+            self._crowd.clear()
+            self._waited = 0
+        growing = self._growing == GROWING and self._together
+        self._growing, self._heard_in_pause = max(self._growing - 1, 0), 0
+        if self._heard_of or self._news or untold or together:
+            self._settle(growing=growing)
+
+    @property
+    def _together(self) -> bool:
+        """Whether several links of ours are coming up."""
+        return len(self._crowd) > 1
 
     # ---- what is known ----
 
@@ -337,21 +379,26 @@ class TopologyGuard:
         link = self._links.pop(neighbor, None)
         if link is not None:
             self._heard_of.update(dict.fromkeys(link.heard))
+            self._crowd.discard(link)
 
     def _choose(self) -> None:
         """Whom to believe about each of whom somebody says something else now."""
-        keys, self._heard_of = self._heard_of, {}
-        self._news.update(dict.fromkeys(keys, self._round))
-        for key in keys:
-            best = self._best(key)
-            if best is self._others.get(key):
+        heard_of, self._heard_of = self._heard_of, {}
+        if self._pausing:
+            self._heard_in_pause += len(heard_of)
+        self._news.update(dict.fromkeys(heard_of, self._round))
+        others, found = self._others, []
+        for key, latest in heard_of.items():
+            best = self._best(key) if latest is None else latest
+            if best is others.get(key):
                 continue
             if best is None:
-                del self._others[key]
+                del others[key]
                 self._view.drop(key)
             else:
-                self._others[key] = best
-                self._view.put(best)
+                others[key] = best
+                found.append(best)
+        self._view.put(*found)
 
     def _best(self, key: NodeKey) -> Announcement | None:
         """A neighbor itself, over its own link, or else who says the latest."""
@@ -371,64 +418,79 @@ class TopologyGuard:
         if link.greet(hello):
             self._send_hello(link)
         self._follow(link.birth)
+        self._crowd.add(link)
+        self._growing = GROWING
+        if self._together:
+            for each in self._crowd:
+                each.quiet = each.quiet or not each.opening
 
-    def _follow(self, birth: int) -> None:
-        """Count on from `birth`, unless nobody can have counted so far."""
-        if self._clock < birth <= self._clock + LEAP:
-            self._clock = birth
+    def _follow(self, *births: int) -> None:
+        """Count on from each of them, unless nobody can have counted so far."""
+        for birth in births:
+            if self._clock < birth <= self._clock + LEAP:
+                self._clock = birth
 
     def _update_arrived(self, link: GuardedLink, update: Update) -> bool:
-        """Whether something was said of this node, or by the neighbor of itself."""
-        nodes, heard, far_end = update.nodes, link.heard, link.far_end
-        if len(heard) + len(nodes) > MAX_NODES:
-            news = {announcement.node for announcement in nodes}
-            if len(heard) + len(news - heard.keys()) > MAX_NODES:
-                raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_NODES} nodes")
-        entries = sum([len(announcement.links) for announcement in nodes])
-        self.weight += len(nodes) + len(update.gone) + entries
-        if link.entries + entries > MAX_ENTRIES and self._entries_with(link, update) > MAX_ENTRIES:
-            raise RemoteProtocolError(f"{link.neighbor} announces more than {MAX_ENTRIES} links")
+        """Whether something was said of this node, or of the link by its other end."""
+        nodes, far_end = update.nodes, link.far_end
+        self.weight += len(nodes) + len(update.gone) + link.check_room(update)
         for announcement in nodes:
             if announcement.node == far_end:
                 link.check(announcement, self._here)
         for key in update.gone:
-            if key in heard:
-                link.withdraw(key)
+            if link.withdraw(key):
                 self._heard_of[key] = None
+        others, heard_of = self._others, self._heard_of
+        known, latest = others.get, heard_of.get
+        ends = {self._here, *(each.far_end for each in self._links.values())}
+        # From what is believed already, or will be, nothing follows.
+        familiar = [
+            each
+            for each in nodes
+            if latest(key := each.node, known(key)) is each and key not in ends
+        ]
+        link.vouch(*familiar)
         concerns_us = False
-        for announcement in nodes:
-            known = self._others.get(announcement.node)
-            if known is None or announcement.node == far_end:
-                concerns_us |= self._announced(link, announcement)
-            elif announcement is known:
-                link.vouch(known)  # and nothing follows from it
-            elif announcement.sequence < known.sequence and heard.get(known.node) is not known:
-                link.vouch(announcement)  # others know better, and so will the neighbor
-                self._news[known.node] = self._round
-            else:
-                concerns_us |= self._announced(link, announcement)
+        if len(familiar) < len(nodes):
+            for each in nodes:
+                if each.node in ends:
+                    concerns_us |= self._announced(link, each)
+                elif latest(each.node, known(each.node)) is not each:
+                    self._news_arrived(link, each)
         return concerns_us
 
-    @staticmethod
-    def _entries_with(link: GuardedLink, update: Update) -> int:
-        after = {**link.heard, **{each.node: each for each in update.nodes}}
-        return sum(len(announcement.links) for announcement in after.values())
+    def _news_arrived(self, link: GuardedLink, announcement: Announcement) -> None:
+        """Something else is said of a node that is not our neighbor."""
+        key = announcement.node
+        known, heard_of = self._others.get(key), self._heard_of
+        if known is None or known.sequence < announcement.sequence <= known.sequence + LEAP:
+            link.heard[key] = announcement
+            if self._clock < announcement.youngest:
+                self._follow(*(entry.birth for entry in announcement.links))
+            latest = heard_of.get(key, announcement)
+            if latest is not None:
+                newer = announcement.sequence >= latest.sequence
+                heard_of[key] = announcement if newer else None
+        elif announcement.sequence < known.sequence and link.heard.get(key) is not known:
+            link.heard[key] = announcement  # others know better, and so will the neighbor
+            self._news[key] = self._round
+            if key in heard_of:
+                heard_of[key] = None
+        else:
+            self._announced(link, announcement)
 
     def _announced(self, link: GuardedLink, announcement: Announcement) -> bool:
         """Whether it concerns us."""
         key = announcement.node
         known = self._others.get(key)
-        if self._clock < announcement.youngest:
-            for entry in announcement.links:
-                self._follow(entry.birth)
+        self._follow(*(entry.birth for entry in announcement.links))
         if key == self._here:
             self._contradict(announcement)
             return True
         if key == link.far_end:
             link.vouch(announcement)
-            link.hear(announcement, self._here)
             self._heard_of[key] = None
-            return True
+            return link.hear(announcement, self._here)
         if known is None or announcement.sequence <= known.sequence + LEAP:
             link.vouch(known if known is not None and announcement == known else announcement)
             self._heard_of[key] = None
@@ -470,48 +532,52 @@ class TopologyGuard:
 
     # ---- decisions ----
 
-    def _settle(self) -> None:
-        """Draw every conclusion from what is known now, and then act."""
-        self._choose()
+    def _settle(self, *, gathering: bool = False, growing: bool = False) -> None:
+        """Draw every conclusion from what is known now, and then act.
+
+        While news are `gathering`, none are drawn from these, and no link is opened; nor while
+        several links of ours come up.
+        """
+        if not gathering:
+            self._choose()
         self._renew_own()
         view = self._view
         for link in self._links.values():
             link.close_if_due(view.in_forest(self._ends(link)))
         self._renew_own()  # what has just been closed must not keep another link closed
-        for link in self._links.values():
+        for link in self._links.values() if not (gathering or self._together) else ():
             if link.may_open and view.in_forest(self._ends(link)) and not self._open_path(link):
                 link.open()
         self._renew_own()
-        self._tell_all()
+        self._tell_all(growing)
         self._conclude()
         self._carry()
         self._drain()
 
     def _carry(self) -> None:
         """Bring what is reached over active links up to date; what ends comes first."""
-        changed, self._view.changed = self._view.changed, set()
-        for link in self._links.values():
-            if (ends := self._ends(link)) is not None:
-                changed.add(ends)
-        begun = []
+        changed = [*self._view.changed().values()]
+        changed += [ends_of(self._here, other) for other in self._tree.neighbors()]
+        changed += [ends for link in self._links.values() if (ends := self._ends(link))]
+        begun, tree = [], self._tree
         for ends in changed:
-            carries = self._view.in_forest(ends) and self._is_active(ends)
-            if carries and ends not in self._tree:
-                begun.append(ends)
-            elif not carries and ends in self._tree:
-                self._tree.disconnect(*ends)
+            carries = self._carries(ends)
+            if carries != (ends in tree):
+                if carries:
+                    begun.append(ends)
+                else:
+                    tree.disconnect(*ends)
         for ends in begun:
-            self._tree.connect(*ends)
+            tree.connect(*ends)
 
-    def _is_active(self, ends: Ends) -> bool:
+    def _carries(self, ends: Ends) -> bool:
         """For links of ours, as they are here."""
         if self._here in ends:
             far_end = ends[1] if ends[0] == self._here else ends[0]
             link = self._links.get(far_end.node_id)
             if link is not None and link.far_end == far_end:
-                return link.active
-        edge = self._view.edge(ends)
-        return edge is not None and edge.active
+                return link.active and self._view.in_forest(ends)
+        return self._view.carries(ends)
 
     def _ends(self, link: GuardedLink) -> Ends | None:
         return None if link.far_end is None else ends_of(self._here, link.far_end)
@@ -530,9 +596,12 @@ class TopologyGuard:
         ]
         return self._view.leads_to(link.far_end, own)
 
-    def _tell_all(self) -> None:
+    def _tell_all(self, growing: bool) -> None:
         """Tell neighbors what they should know: those at once with whom something is to be agreed,
         the others at once after a pause, and then not for a while.
+
+        While our own links are `growing` in number, so may those of others: news of these are told
+        a pause later.
         """
         view, links = self._view, self._links.values()
         if moved := view.moved():
@@ -540,56 +609,53 @@ class TopologyGuard:
             self._news.update(dict.fromkeys(sorted(moved), self._round))
         urgent = self._contradicted or self._leaping or len(self._news) >= MAX_WAITING
         everybody = urgent or not self._pausing
+        only_own = growing and not urgent
         told = 0
         for link in links:
-            if link.far_end is not None and (everybody or link.fresh or link.entry != link.entered):
-                told = max(told, self._tell(link))
+            if link.to_be_told or (everybody and link.far_end is not None):
+                told = max(told, self._tell(link, only_own and not link.fresh))
         self._round += 1
         if everybody:
-            self._news.clear()
+            if not only_own:
+                self._news.clear()
             self._contradicted.clear()
             self._leaping = False
-            if told and not self._pausing:
+            if (told or self._together) and not self._pausing:
                 self._pausing = True
                 self._actions.pause(
                     min(SHORTEST_PAUSE_S + told * PAUSE_PER_NODE_S, LONGEST_PAUSE_S)
                 )
 
-    def _tell(self, link: GuardedLink) -> int:
+    def _tell(self, link: GuardedLink, only_own: bool) -> int:
         """Bring what we vouch for up to date, at the other end of `link`.
 
-        Our own announcement goes last: who sees the link in it knows what we know.  Returns
-        of how many nodes there was anything to tell.
+        Our own announcement goes last: who sees the link in it knows what we know.  If it is
+        `only_own`, the rest is told the next time.  Returns of how many nodes there was anything
+        to tell.
         """
-        news, gone = [], []
-        connected = self._view.nodes
-        others, told_to, heard_from = self._others, link.told, link.heard
-        since = link.told_round
-        keys = [key for key, number in self._news.items() if number > since]
-        for key in sorted(others) if link.fresh else keys:
-            told = told_to.get(key, 0)
-            if key not in connected:
-                if told:
-                    gone.append(key)
-                    del told_to[key]
-                continue
-            best = others[key]
-            sequence = best.sequence
-            if told < sequence and (heard := heard_from.get(key)) is not None:
-                if heard.sequence < sequence:
-                    news.append(best)
-            elif told != sequence:
-                news.append(best)
-        if told_to.get(self._here) != self._own.sequence:
+        connected, others = self._view.nodes, self._others
+        if only_own:
+            keys = []
+        elif link.fresh:
+            keys = sorted({*others, *link.told} - {self._here})
+        else:
+            keys = [key for key, number in self._news.items() if number > link.told_round]
+        news = link.untold([others[key] for key in keys if key in connected])
+        gone = link.unvouched([key for key in keys if key not in connected])
+        if link.told.get(self._here) != self._own.sequence:
             for said in self._contradicted:
                 for payload in encode_updates([said], []):
                     self._send(link, payload)
             news.append(self._own)
-        link.fresh, link.entered, link.told_round = False, link.entry, self._round
-        for announcement in news:
-            told_to[announcement.node] = announcement.sequence
+        link.fresh, link.entered = False, link.entry
+        if not only_own:
+            link.told_round = self._round
+        link.told.update([(announcement.node, announcement.sequence) for announcement in news])
         for payload in encode_updates(news, gone):
             self._send(link, payload)
+        if link.quiet and link.opening != link.told_opening:
+            link.told_opening = link.opening
+            self._send(link, encode_opening(link.opening))
         return len(news) + len(gone)
 
     def _conclude(self) -> None:

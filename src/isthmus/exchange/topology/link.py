@@ -15,19 +15,27 @@ The openings follow three rules, which keep the two ends in step (see
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.topology.messages import (
     LEAP,
     MAX_COUNTER,
+    QUIET,
     Announcement,
     GuardHello,
     LinkEntry,
     NodeKey,
+    Update,
 )
 
-__all__ = ["GuardedLink"]
+__all__ = ["MAX_NODES", "GuardedLink"]
+
+MAX_NODES = 1_024
+"""Announcements that one neighbor may vouch for."""
+MAX_ENTRIES = 8 * MAX_NODES
+"""Links in them, each counted at either end."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,7 +50,7 @@ class GuardedLink:
     heard: dict[NodeKey, Announcement] = field(default_factory=dict)
     """What the neighbor vouches for; `vouch` and `withdraw` change it."""
     entries: int = 0
-    """The links in it."""
+    """The links in it, or more: those in what was replaced since they were last counted."""
     told: dict[NodeKey, int] = field(default_factory=dict)
     """What we vouch for towards the neighbor, with sequence numbers."""
     fresh: bool = True
@@ -51,7 +59,11 @@ class GuardedLink:
     """The link as it was told last."""
     told_round: int = 0
     """When it was told."""
+    quiet: bool = False
+    """What this end's opening is, is told to the other end alone."""
     opening: int = 0
+    told_opening: int = 0
+    """If it is quiet."""
     far_opening: int | None = None
     """None until the neighbor's own announcement of this link came over it."""
     ring: tuple[str, ...] = ()
@@ -65,7 +77,18 @@ class GuardedLink:
 
     @property
     def entry(self) -> LinkEntry | None:
-        return None if self.far_end is None else LinkEntry(self.far_end, self.birth, self.opening)
+        if self.far_end is None:
+            return None
+        return LinkEntry(self.far_end, self.birth, QUIET if self.quiet else self.opening)
+
+    @property
+    def to_be_told(self) -> bool:
+        """Whether the neighbor does not know what is to be agreed with it."""
+        if self.far_end is None:
+            return False
+        if self.quiet and self.opening != self.told_opening:
+            return True
+        return self.fresh or self.entry != self.entered
 
     def greet(self, hello: GuardHello) -> bool:
         """The neighbor begins anew.  Returns whether it must be greeted again.
@@ -79,32 +102,72 @@ class GuardedLink:
         again = known[0] is not None and known != (far_end, hello.epoch)
         self.heard.clear()
         self.entries = 0
-        self.opening, self.far_opening = 0, None
-        self.fresh = True
+        self.opening, self.told_opening, self.far_opening = 0, 0, None
+        self.quiet, self.fresh = False, True
         if again:
             self.told.clear()
         return again
 
-    def vouch(self, announcement: Announcement) -> None:
-        before = self.heard.get(announcement.node)
-        if before is not announcement:
-            self.heard[announcement.node] = announcement
-            self.entries += len(announcement.links) - (len(before.links) if before else 0)
+    def vouch(self, *announcements: Announcement) -> None:
+        self.heard.update({announcement.node: announcement for announcement in announcements})
 
-    def withdraw(self, key: NodeKey) -> None:
-        before = self.heard.pop(key, None)
-        if before is not None:
-            self.entries -= len(before.links)
+    def withdraw(self, key: NodeKey) -> bool:
+        return self.heard.pop(key, None) is not None
+
+    def untold(self, known: Iterable[Announcement]) -> list[Announcement]:
+        """Of what is `known`, and to be vouched for, what the neighbor does not know or say."""
+        told, heard = self.told.get, self.heard.get
+        return [
+            best
+            for best in known
+            if (last := told(key := best.node, 0)) != (sequence := best.sequence)
+            and (last > sequence or (said := heard(key)) is None or said.sequence < sequence)
+        ]
+
+    def unvouched(self, keys: Iterable[NodeKey]) -> list[NodeKey]:
+        """Of `keys`, of whom the neighbor was told, which is not so any more."""
+        return [key for key in keys if self.told.pop(key, 0)]
+
+    def check_room(self, update: Update) -> int:
+        """How many links are in it; `RemoteProtocolError` if the neighbor vouches for too much."""
+        nodes, heard = update.nodes, self.heard
+        if len(heard) + len(nodes) > MAX_NODES:
+            news = {announcement.node for announcement in nodes}
+            if len(heard) + len(news - heard.keys()) > MAX_NODES:
+                raise RemoteProtocolError(f"{self.neighbor} announces more than {MAX_NODES} nodes")
+        entries = sum([len(announcement.links) for announcement in nodes])
+        after = self.entries + entries
+        if after > MAX_ENTRIES:
+            all_of_them = {**heard, **{each.node: each for each in nodes}}
+            after = sum([len(announcement.links) for announcement in all_of_them.values()])
+            if after > MAX_ENTRIES:
+                raise RemoteProtocolError(
+                    f"{self.neighbor} announces more than {MAX_ENTRIES} links"
+                )
+        self.entries = after
+        return entries
 
     def check(self, announcement: Announcement, here: NodeKey) -> None:
         """Raises `RemoteProtocolError` if the neighbor's opening leaves no greater one to use."""
-        opening = self._opening_in(announcement, here) or 0
+        self._check(self._opening_in(announcement, here) or 0)
+
+    def _check(self, opening: int) -> None:
         if opening > self._used + LEAP:
             raise RemoteProtocolError(f"{self.neighbor} opens a link as number {opening}")
 
-    def hear(self, announcement: Announcement, here: NodeKey) -> None:
-        """The neighbor's own announcement came over this link."""
-        self.far_opening = self._opening_in(announcement, here)
+    def hear(self, announcement: Announcement, here: NodeKey) -> bool:
+        """The neighbor's own announcement came over this link; whether it says else of it."""
+        before, said = self.far_opening, self._opening_in(announcement, here)
+        self.far_opening = before or 0 if said == QUIET else said
+        return self.far_opening != before
+
+    def hear_opening(self, opening: int) -> bool:
+        """The neighbor's opening came by itself, which counts once it has announced the link."""
+        self._check(opening)
+        before = self.far_opening
+        if before is not None:
+            self.far_opening = opening
+        return self.far_opening != before
 
     def _opening_in(self, announcement: Announcement, here: NodeKey) -> int | None:
         for entry in announcement.links:

@@ -1,14 +1,16 @@
-"""What topology guards say to each other: two messages, as versioned JSON.
+"""What topology guards say to each other: three messages, as versioned JSON.
 
-    hello   {"v": 1, "type": "hello", "incarnation": "k3f9", "epoch": 7}
-    update  {"v": 1, "type": "update",
-             "nodes": [["edge-1", "k3f9", 4, [["edge-2", "a81c", 7, 1], ...]], ...],
-             "gone": [["edge-9", "77d0"], ...]}
+    hello    {"v": 1, "type": "hello", "incarnation": "k3f9", "epoch": 7}
+    update   {"v": 1, "type": "update",
+              "nodes": [["edge-1", "k3f9", 4, [["edge-2", "a81c", 7, 1], ...]], ...],
+              "gone": [["edge-9", "77d0"], ...]}
+    opening  {"v": 1, "type": "opening", "number": 1}
 
 A *hello* opens the conversation on a link: forget whatever I said on it before.  An *update*
 carries announcements (node id, incarnation, sequence number, links) and withdraws earlier ones.  A
 link is written as the id and incarnation, the link's birth and its opening (see
-`isthmus.exchange.topology.guard`).
+`isthmus.exchange.topology.guard`).  For a link with the opening -1 (`QUIET`), an *opening* on the
+link itself says what it is now, if it is not 0.
 
 Invariants: an update that would be long is cut into several of about `CHUNK_BYTES`, in order;
 nothing longer than `MAX_PAYLOAD_BYTES` is written or read; parsing is strict, and whatever does not
@@ -30,16 +32,22 @@ __all__ = [
     "MAX_COUNTER",
     "MAX_LINKS",
     "MAX_PAYLOAD_BYTES",
+    "QUIET",
     "WIRE_VERSION",
     "Announcement",
+    "Ends",
     "GuardHello",
     "LinkEntry",
     "Message",
     "NodeKey",
+    "Opening",
     "Update",
+    "Weight",
     "check_name",
     "encode_hello",
+    "encode_opening",
     "encode_updates",
+    "keep_for",
     "parse",
 ]
 
@@ -64,8 +72,14 @@ that leaps further is not followed; one that leaps less, again and again, needs 
 to use the numbers up.
 """
 
+QUIET = -1
+"""In the place of an opening: this end opens and closes the link as the forest has it, and tells
+the other end alone."""
+
 MAX_KNOWN_BYTES = 1024 * 1024
 """Text of announcements that need not be read again; what comes of it takes ten times as much."""
+KNOWN_BYTES_PER_NODE = 8 * 1024
+"""The same in a process of many nodes: much of what each of them announces while links come up."""
 
 _HEAD = f'{{"v":{WIRE_VERSION},"type":"update","nodes":['.encode()
 _MIDDLE = b'],"gone":['
@@ -81,13 +95,24 @@ class NodeKey(NamedTuple):
     incarnation: str
 
 
+Ends = tuple[NodeKey, NodeKey]
+"""Of a link, in order."""
+Weight = str
+"""What links are ordered by: birth, and then their ends, as a text that compares as they do."""
+
+
 class LinkEntry(NamedTuple):
     """A link as one of its two ends announces it."""
 
     far_end: NodeKey
     birth: int
     opening: int
-    """0 while this end keeps the link closed for the algorithm."""
+    """0 while this end keeps the link closed for the algorithm, or `QUIET`."""
+
+
+def _edge(birth: int, ends: Ends) -> tuple[Weight, Ends]:
+    """Names are printable: what stands between them is less than whatever may be in them."""
+    return "\0".join((f"{birth:016d}", *ends[0], *ends[1])), ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +124,24 @@ class Announcement:
     links: tuple[LinkEntry, ...]
     entries: Mapping[NodeKey, LinkEntry] = field(init=False, compare=False, repr=False)
     """The links by their far ends."""
+    edges: Mapping[NodeKey, tuple[Weight, Ends]] = field(init=False, compare=False, repr=False)
+    """The same for the forest."""
     youngest: int = field(init=False, compare=False, repr=False)
     """The greatest birth."""
-    _json: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
-    """As it is written, once it has been: it goes to every neighbor."""
+    text: bytes = field(init=False, compare=False, repr=False)
+    """As it is written: it goes to every neighbor."""
 
     def __post_init__(self) -> None:
+        node = self.node
         object.__setattr__(self, "entries", {entry[0]: entry for entry in self.links})
+        edges = {
+            end: _edge(birth, (node, end) if node < end else (end, node))
+            for end, birth, _ in self.links
+        }
+        object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "youngest", max((entry[1] for entry in self.links), default=0))
-
-    def json(self) -> bytes:
-        if not self._json:
-            self._json.append(_dump(_listed(self)))
-        return self._json[0]
+        links = [[*far_end, birth, opening] for far_end, birth, opening in self.links]
+        object.__setattr__(self, "text", _dump([*node, self.sequence, links]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +156,14 @@ class Update:
     gone: tuple[NodeKey, ...]
 
 
-Message = GuardHello | Update
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Of the link that it comes on, at the sender's end."""
+
+    number: int
+
+
+Message = GuardHello | Update | Opening
 
 
 def _dump(value: object) -> bytes:
@@ -138,28 +175,32 @@ def encode_hello(hello: GuardHello) -> bytes:
     return _dump({"v": WIRE_VERSION, "type": "hello", **fields})
 
 
+def encode_opening(number: int) -> bytes:
+    return _dump({"v": WIRE_VERSION, "type": "opening", "number": number})
+
+
 def encode_updates(nodes: Iterable[Announcement], gone: Iterable[NodeKey]) -> Iterator[bytes]:
     """Updates that together say all of it, withdrawals first and `nodes` in their order."""
-    gone_texts: list[bytes] = []
-    texts: list[bytes] = []
-    waiting, size = gone_texts, 0
-    for keys_or_nodes in (map(_dump, gone), (announcement.json() for announcement in nodes)):
-        for text in keys_or_nodes:
+    texts = [announcement.text for announcement in nodes]
+    gone_texts = [_dump(key) for key in gone]
+    parts = texts + gone_texts
+    if sum(map(len, parts)) + len(parts) < CHUNK_BYTES:
+        if texts or gone_texts:
+            yield _update(texts, gone_texts)
+        return
+    piece: tuple[list[bytes], list[bytes]] = [], []
+    size = 0
+    for waiting, each in zip((piece[1], piece[0]), (gone_texts, texts), strict=True):
+        for text in each:
             if size and size + len(text) >= CHUNK_BYTES:
-                yield _update(texts, gone_texts)
-                gone_texts.clear()
-                texts.clear()
+                yield _update(*piece)
+                piece[0].clear()
+                piece[1].clear()
                 size = 0
             waiting.append(text)
             size += len(text) + 1
-        waiting = texts
     if size:
-        yield _update(texts, gone_texts)
-
-
-def _listed(announcement: Announcement) -> list[object]:
-    links = [[*far_end, birth, opening] for far_end, birth, opening in announcement.links]
-    return [*announcement.node, announcement.sequence, links]
+        yield _update(*piece)
 
 
 def _update(nodes: list[bytes], gone: list[bytes]) -> bytes:
@@ -194,11 +235,16 @@ def parse(payload: bytes) -> Message:
 
 
 class _Known:
-    """Announcements by their text, all of which has been checked."""
+    """Announcements by their text, all of which has been checked.
+
+    What was used since half of `max_bytes` came is kept for another half.
+    """
 
     def __init__(self) -> None:
+        self.max_bytes = MAX_KNOWN_BYTES
         self._by_text: dict[bytes, Announcement] = {}
         self._bytes = 0
+        self._former: dict[bytes, Announcement] = {}
         self._keys: dict[NodeKey, NodeKey] = {}
         self._entries: dict[LinkEntry, LinkEntry] = {}
         """What is the same is the same object: it is found sooner, and takes less."""
@@ -206,23 +252,28 @@ class _Known:
     def read(self, texts: list[bytes]) -> list[Announcement]:
         """`ValueError` if a text is not exactly one announcement."""
         found = list(map(self._by_text.get, texts))
-        return [
-            self._read(text) if known is None else known
-            for text, known in zip(texts, found, strict=True)
-        ]
+        if all(found):
+            return found  # type: ignore[return-value]
+        return [known or self._read(text) for text, known in zip(texts, found, strict=True)]
 
     def _read(self, text: bytes) -> Announcement:
-        read = _announcement(json.loads(_BEGIN + text + _END), "")
+        announcement = self._former.get(text)
+        if announcement is None:
+            read = _announcement(json.loads(_BEGIN + text + _END), "")
+            node = self._keys.setdefault(read.node, read.node)
+            announcement = Announcement(node, read.sequence, tuple(map(self._entry, read.links)))
+        if self._bytes + len(text) > self.max_bytes // 2:
+            self._turn()
         self._bytes += len(text)
-        if self._bytes > MAX_KNOWN_BYTES:
-            self._by_text.clear()
-            self._keys.clear()
-            self._entries.clear()
-            self._bytes = len(text)
-        node = self._keys.setdefault(read.node, read.node)
-        announcement = Announcement(node, read.sequence, tuple(map(self._entry, read.links)))
         self._by_text[text] = announcement
         return announcement
+
+    def _turn(self) -> None:
+        """What was not used since the last time is forgotten."""
+        self._former, self._by_text, self._bytes = self._by_text, {}, 0
+        kept = self._former.values()
+        self._keys = {each.node: each.node for each in kept}
+        self._entries = {entry: entry for each in kept for entry in each.links}
 
     def _entry(self, read: LinkEntry) -> LinkEntry:
         entry = self._entries.get(read)
@@ -234,6 +285,11 @@ class _Known:
 
 
 _known = _Known()
+
+
+def keep_for(nodes: int) -> None:
+    """So many nodes are simulated in this process, which hears what all of them hear."""
+    _known.max_bytes = max(MAX_KNOWN_BYTES, nodes * KNOWN_BYTES_PER_NODE)
 
 
 def _known_update(payload: bytes) -> Update | None:
@@ -274,6 +330,8 @@ def _message(data: object) -> Message:
     match data:
         case {"type": "hello", "incarnation": incarnation, "epoch": epoch} if len(data) == 4:
             return GuardHello(check_name(incarnation, "incarnation"), _counter(epoch, "epoch", 1))
+        case {"type": "opening", "number": number} if len(data) == 3:
+            return Opening(_counter(number, "number", 0))
         case {"type": "update", "nodes": list(nodes), "gone": list(gone)} if len(data) == 4:
             if len(nodes) + len(gone) > MAX_ITEMS:
                 raise ValueError(f"more than {MAX_ITEMS} nodes in a message")
@@ -285,7 +343,7 @@ def _message(data: object) -> Message:
                 tuple(_announcement(item, f"nodes[{i}]") for i, item in enumerate(nodes)),
                 tuple(_key(item, f"gone[{i}]") for i, item in enumerate(gone)),
             )
-    raise ValueError(f"neither a hello nor an update: {sorted(data)!r:.200}")
+    raise ValueError(f"neither a hello, an update nor an opening: {sorted(data)!r:.200}")
 
 
 def _counter(value: object, where: str, least: int) -> int:
@@ -323,5 +381,5 @@ def _entry(value: object, where: str) -> LinkEntry:
     return LinkEntry(
         _key([node_id, incarnation], where),
         _counter(birth, where, 1),
-        _counter(opening, where, 0),
+        _counter(opening, where, QUIET),
     )

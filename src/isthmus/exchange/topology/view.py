@@ -20,18 +20,28 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from isthmus.exchange.topology.forest import MinimumForest
-from isthmus.exchange.topology.messages import Announcement, LinkEntry, NodeKey
+from isthmus.exchange.topology.messages import (
+    Announcement,
+    Ends,
+    LinkEntry,
+    NodeKey,
+    Weight,
+)
 from isthmus.graph import path_to, search
 
 __all__ = ["ActiveTree", "Edge", "Ends", "TopologyView", "ends_of"]
 
-Ends = tuple[NodeKey, NodeKey]
 _NO_ENTRIES: Mapping[NodeKey, LinkEntry] = {}
 
 
 def ends_of(a: NodeKey, b: NodeKey) -> Ends:
     """The two ends of a link in their canonical order."""
     return (a, b) if a < b else (b, a)
+
+
+def _agree(one: int, other: int) -> bool:
+    """Whether both ends have a link of the forest open: what a quiet one says is as the other."""
+    return one == other != 0 or one < 0 < other or other < 0 < one
 
 
 class Edge(NamedTuple):
@@ -43,7 +53,8 @@ class Edge(NamedTuple):
 
     @property
     def active(self) -> bool:
-        return self.openings[0] == self.openings[1] > 0
+        """If it is in the forest."""
+        return _agree(*self.openings)
 
 
 class TopologyView:
@@ -51,92 +62,86 @@ class TopologyView:
 
     def __init__(self, here: NodeKey, announcements: Iterable[Announcement] = ()) -> None:
         self.here = here
-        self.open: dict[NodeKey, set[NodeKey]] = {}
-        """Edges that at least one end has open: node → neighbors."""
-        self.changed: set[Ends] = set()
-        """Edges that are new, gone, or other than before, also by what became of the forest."""
-        self._forest: MinimumForest[NodeKey, tuple[int, Ends]] = MinimumForest(here)
-        self._entries: dict[NodeKey, Mapping[NodeKey, LinkEntry]] = {}
+        self._reopened: dict[Weight, Ends] = {}
+        """Edges that both ends have open, or had, since somebody looked."""
+        self._forest: MinimumForest[NodeKey, Weight] = MinimumForest(here)
+        self._new: dict[Weight, Ends] = {}
+        """Edges that are to be added to it."""
+        self._said: dict[NodeKey, Announcement] = {}
         self._lives: dict[str, set[NodeKey]] = {}
-        for announcement in announcements:
-            self.put(announcement)
+        self.put(*announcements)
 
     # ---- what is announced ---------------------------------------------------------------
 
-    def put(self, announcement: Announcement) -> None:
-        """What a node says now, in place of what it said before."""
-        node, now, known = announcement.node, announcement.entries, self._entries
-        before = known.get(node)
-        if before is None:
-            before = _NO_ENTRIES
+    def put(self, *announcements: Announcement) -> None:
+        """What nodes say now, in place of what they said before.
+
+        What many say is best put at once: the forest then takes the new edges together.
+        """
+        for announcement in announcements:
+            self._put(announcement)
+        if self._new:
+            self._forest.add_all(self._new)
+            self._new = {}
+
+    def _put(self, announcement: Announcement) -> None:
+        node, said = announcement.node, self._said
+        earlier = said.get(node)
+        said[node] = announcement
+        before = _NO_ENTRIES
+        if earlier is None:
             self._lives.setdefault(node.node_id, set()).add(node)
-        known[node] = now
-        if not before.keys() <= now.keys():
-            for far_end, entry in before.items():
-                if far_end not in now and (theirs := known.get(far_end)):
-                    self._says(node, far_end, entry, None, theirs.get(node))
-        for far_end, entry in now.items():
+        else:
+            before = earlier.entries
+            if not before.keys() <= announcement.entries.keys():
+                self._withdraws(earlier, before.keys() - announcement.entries.keys())
+        for entry in announcement.links:
+            far_end, birth, opening = entry
             was = before.get(far_end)
-            if was is not entry and was != entry and (theirs := known.get(far_end)):
-                self._says(node, far_end, was, entry, theirs.get(node))
+            if was is entry or (far := said.get(far_end)) is None:
+                continue
+            theirs = far.entries.get(node)
+            if theirs is None:
+                continue
+            if birth != theirs[1]:
+                if was is not None and was[1] == theirs[1]:
+                    self._remove(*far.edges[node])
+                continue
+            weight, ends = far.edges[node]
+            if was is None or was[1] != birth:
+                self._new[weight] = ends
+            elif opening != was[2]:
+                self._reopened[weight] = ends
 
     def drop(self, node: NodeKey) -> None:
         """Nobody says anything of it any more."""
-        before = self._entries.pop(node, None)
-        if before is None:
-            return
-        self._lives[node.node_id].discard(node)
-        if not self._lives[node.node_id]:
-            del self._lives[node.node_id]
-        for far_end, entry in before.items():
-            if theirs := self._entries.get(far_end):
-                self._says(node, far_end, entry, None, theirs.get(node))
+        earlier = self._said.pop(node, None)
+        if earlier is not None:
+            self._lives[node.node_id].discard(node)
+            if not self._lives[node.node_id]:
+                del self._lives[node.node_id]
+            self._withdraws(earlier, earlier.entries)
 
-    def _says(
-        self,
-        node: NodeKey,
-        far_end: NodeKey,
-        was: LinkEntry | None,
-        entry: LinkEntry | None,
-        theirs: LinkEntry | None,
-    ) -> None:
-        """`node` says something else of the link to `far_end`, which says `theirs` of it."""
-        if theirs is None:
-            return
-        birth = theirs.birth
-        before = was is not None and was.birth == birth
-        now = entry is not None and entry.birth == birth
-        if not before and not now:
-            return
-        ends = (node, far_end) if node < far_end else (far_end, node)
-        self.changed.add(ends)
-        other = None
-        if not now:
-            other = self._forest.remove(*ends)
-        elif not before:
-            other = self._forest.add(*ends, (birth, ends))
-        if other is not None:
-            self.changed.add(ends_of(*other))
-        was_open = before and bool((was and was.opening) or theirs.opening)
-        is_open = now and bool((entry and entry.opening) or theirs.opening)
-        if is_open and not was_open:
-            self.open.setdefault(node, set()).add(far_end)
-            self.open.setdefault(far_end, set()).add(node)
-        elif was_open and not is_open:
-            self._close(node, far_end)
-            self._close(far_end, node)
+    def _withdraws(self, earlier: Announcement, far_ends: Iterable[NodeKey]) -> None:
+        """A node no longer says anything of its links to these."""
+        for far_end in far_ends:
+            theirs = self._entry(far_end, earlier.node)
+            if theirs is not None and theirs.birth == earlier.entries[far_end].birth:
+                self._remove(*earlier.edges[far_end])
 
-    def _close(self, one: NodeKey, other: NodeKey) -> None:
-        around = self.open[one]
-        around.remove(other)
-        if not around:
-            del self.open[one]
+    def _remove(self, weight: Weight, ends: Ends) -> None:
+        if self._new.pop(weight, None) is None:
+            self._forest.remove(*ends)
+
+    def _entry(self, node: NodeKey, far_end: NodeKey) -> LinkEntry | None:
+        """What `node` says of its link to `far_end`."""
+        said = self._said.get(node)
+        return None if said is None else said.entries.get(far_end)
 
     def edge(self, ends: Ends) -> Edge | None:
         """The link between two nodes, if both announce it."""
         a, b = ends
-        one = self._entries.get(a, _NO_ENTRIES).get(b)
-        other = self._entries.get(b, _NO_ENTRIES).get(a)
+        one, other = self._entry(a, b), self._entry(b, a)
         if one is None or other is None or one.birth != other.birth:
             return None
         return Edge(ends, one.birth, (one.opening, other.opening))
@@ -148,6 +153,12 @@ class TopologyView:
         moved, self._forest.moved = self._forest.moved, set()
         return moved
 
+    def changed(self) -> dict[Weight, Ends]:
+        """Edges of which `carries` may say something else since this was last asked."""
+        changed = self._forest.changed | self._reopened
+        self._forest.changed, self._reopened = {}, {}
+        return changed
+
     @property
     def nodes(self) -> set[NodeKey]:
         """The nodes connected with this one over links that are up; not to be changed."""
@@ -156,11 +167,18 @@ class TopologyView:
     def in_forest(self, ends: Ends | None) -> bool:
         return ends is not None and ends in self._forest
 
+    def carries(self, ends: Ends) -> bool:
+        """Whether it is in the forest, and both ends have it open as far as they tell."""
+        if ends not in self._forest:
+            return False
+        a, b = ends
+        return _agree(self._said[a].entries[b].opening, self._said[b].entries[a].opening)
+
     def connected_edges(self) -> dict[Ends, Edge]:
         """Those of the fabric that this node is in, in order; takes a look at all of them."""
         found: dict[Ends, Edge] = {}
         for node in sorted(self.nodes):
-            for far_end in sorted(self._entries[node]):
+            for far_end in sorted(self._said[node].entries):
                 if node < far_end and (edge := self.edge((node, far_end))) is not None:
                     found[edge.ends] = edge
         return found
@@ -186,7 +204,7 @@ class TopologyView:
         """
         here = self.here
         first = [far_end for far_end in own if self.edge((here, far_end))]
-        first += [far_end for far_end in self.open.get(here, ()) if far_end != target]
+        first += [far_end for far_end in self._open(here) if far_end != target]
         ours, theirs = {here, *first}, {target}
         if target in ours:
             return True
@@ -196,13 +214,24 @@ class TopologyView:
                 if not queue:
                     return False
                 node = queue.popleft()
-                for following in self.open.get(node, ()):
+                for following in self._open(node):
                     if following in side or following == here:
                         continue
                     if following in other:
                         return True
                     side.add(following)
                     queue.append(following)
+
+    def _open(self, node: NodeKey) -> list[NodeKey]:
+        """To whom edges lead from `node` that at least one end has open."""
+        said, found = self._said, []
+        for far_end, birth, opening in said[node].links if node in said else ():
+            theirs = self._entry(far_end, node)
+            if theirs is not None and theirs.birth == birth and (opening or theirs.opening):
+                told = opening > 0 or theirs.opening > 0
+                if told or (node, far_end) in self._forest:
+                    found.append(far_end)
+        return found
 
 
 class ActiveTree:
@@ -289,6 +318,9 @@ class ActiveTree:
         if len(left) > 1:
             self.ways[node_id] = left - {first}
         self.gone.setdefault(node_id, set()).add(first)
+
+    def neighbors(self) -> Iterable[NodeKey]:
+        return self._around.get(self.here, ())
 
     def paths(self) -> dict[NodeKey, tuple[NodeKey, ...]]:
         """To every node that is reached, this one left out."""

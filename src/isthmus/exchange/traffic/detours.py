@@ -58,6 +58,8 @@ class Detours:
         """Of neighbors whose own link does not carry messages: how they are reached, since when."""
         self.wait_for_path: Callable[[Message, Held | None], None]
         """Holds a message until the algorithm knows where it goes."""
+        self.wait_for_another_path: Callable[[Message, Held | None], None]
+        """The same, of one whose neighbor is given up."""
 
     def routes_changed(self) -> None:
         if self.recovery.active and not self._looking:
@@ -65,6 +67,8 @@ class Detours:
             self._host.call_later(LOOK_S, self._look_through)
 
     def topology_changed(self) -> None:
+        if not self._guard.knows_ways:
+            return  # and there may be hundreds of links, which come and go together
         for link in self._links:
             if link.state.carries:
                 self._ways_round.pop(link.info.name, None)
@@ -199,7 +203,7 @@ class Detours:
         message = entry.message
         present = self._routes.of(message, self._source(message))
         if present.pending:
-            self.wait_for_path(message, entry.in_hand)
+            self.wait_for_another_path(message, entry.in_hand)
             entry.finish(neighbor)
             return False
         hops = [
@@ -219,7 +223,10 @@ class Detours:
             link.send(message, self._host.now(), entry.in_hand, label)
         entry.finish(neighbor)
         if not self._guard.knows_ways:
-            return not new  # where it goes from there, the algorithm may know
+            reached = self._routes.algorithm.reaches(neighbor)
+            if reached is None:
+                return not any(hop in message.passed_to for hop in present.hops)
+            return not reached
         sent = new if message.arrived_s < since_s else message.passed_to
         return way is None or all(way != session.name for session, _ in sent)
 

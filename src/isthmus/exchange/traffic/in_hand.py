@@ -179,9 +179,27 @@ class MessagesInHand:
 
     def forget(self, in_hand: InHand) -> None:
         self.only_here -= in_hand.let_go
+        self._forget_key(in_hand)
+
+    def _forget_key(self, in_hand: InHand) -> None:
         key = _key(in_hand.message)
         if self._messages.get(key) is in_hand:
             del self._messages[key]
+
+    def retaken(self, in_hand: InHand, label: bytes) -> None:
+        """It is forwarded once more, for another label."""
+        self._forget_key(in_hand)
+        in_hand.message.taken_as = label
+        self._messages[_key(in_hand.message)] = in_hand
+
+    def waits_with(self, in_hand: InHand, label: bytes) -> None:
+        """It was forwarded for that label already, as another one: safe when that one is, too."""
+        message = in_hand.message
+        first = self._messages.get((message.origin, message.number, label))
+        if first is not None and first is not in_hand and not first.let_go:
+            in_hand.wait_for(HERE)
+            first.add_copy(in_hand)
+            self._host.call_later(LET_GO_S, lambda: first.give_in(in_hand))
 
     def repeated(self, copy: InHand) -> None:
         """It was here before: acknowledged when that one is safe, which it may be already."""
@@ -266,7 +284,7 @@ class MessagesInHand:
 
 
 def _key(message: Message) -> tuple[str, str, bytes]:
-    return message.origin, message.number, message.label
+    return message.origin, message.number, message.taken_as
 
 
 class BrokerQueue:

@@ -89,6 +89,7 @@ class Message:
         "properties",
         "qos",
         "retain",
+        "taken_as",
         "topic",
         "version",
     )
@@ -122,6 +123,8 @@ class Message:
         self.version = version
         self.label = label
         """With which it came here."""
+        self.taken_as = label
+        """For which it is forwarded here, once (`CooperationAlgorithm.label_now`)."""
         self.arrived_s = arrived_s
         self.came_from: SessionInfo | None = None
         """The neighbor that brought it; None if a local client did."""

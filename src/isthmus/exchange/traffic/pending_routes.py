@@ -5,21 +5,27 @@ algorithm is asked again.  What waits on a topic is sent in the order in which i
 comes meanwhile waits behind it: until nothing waits on it any more a topic's routes count as
 pending, whatever the algorithm has answered since.
 
+There may be tens of thousands of topics and messages, so both asking again and giving up are done
+in steps, `STEP` in a turn, and only topics are asked for again whose routes have changed.
+
 Bounds: with `queue_bytes` waiting, publishers are held back, and neighbors wait, who get no
 acknowledgment; what has waited for `hold_s` is given up, and counted.  At QoS 0 messages are
-dropped and counted (`pending_dropped`), or wait as well, if that is configured and there is room.
+dropped and counted (`pending_dropped`), or wait as well, if they are retained, or that is
+configured, and there is room.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from isthmus.cooperation.api import Route
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Held
 from isthmus.exchange.traffic.message import Message
+from isthmus.mqtt.filters.topics import matches
 
 __all__ = ["PATH", "PendingRoutes"]
 
@@ -28,6 +34,10 @@ PATH = "the path"
 STEP = 200
 """So many are looked at in a turn."""
 SWEEP_S = 1.0
+AGAIN_S = 0.05
+"""When it is looked again if the algorithm says, while it is asked, that routes have changed."""
+MAX_COMPARISONS = 2_000
+"""Of filters with topics; more than that, and all topics are looked at."""
 
 
 @dataclass(slots=True)
@@ -37,6 +47,8 @@ class _Waiting:
     since_s: float
     given: bool
     """The local broker has it."""
+    elsewhere: bool
+    """It was on its way to a neighbor that is given up, and goes to others or is given up too."""
 
 
 class PendingRoutes:
@@ -64,11 +76,19 @@ class PendingRoutes:
         self._hold_s = hold_s
         self._holds_qos0 = holds_qos0
         self._topics: dict[bytes, deque[_Waiting]] = {}
-        self._turns: deque[bytes] = deque()
+        self._turns: OrderedDict[bytes, None] = OrderedDict()
         """Topics to look at."""
         self._looking = self._stopped = False
         self._sweeper: Cancellable | None = None
+        self._sweeping: deque[bytes] = deque()
+        """Topics of which it is still to be looked whether something has waited for too long."""
+        self._lost = 0
+        """Given up since the sweep began."""
+        self._nowhere = 0
+        """Given up because the path does not lead to anybody new, since that was told."""
         self._when_room: list[Callable[[], None]] = []
+        self.is_blocked: Callable[[bytes], bool] = lambda _topic: False
+        """Whether older messages on a topic are still to be put before what waits."""
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -78,21 +98,28 @@ class PendingRoutes:
         """Whether anything waits on `topic`."""
         return topic in self._topics
 
-    def put(self, message: Message, in_hand: Held | None, *, given: bool = True) -> None:
-        """Hold `message`; `given` if the local broker has it."""
-        if not message.qos and not (self._holds_qos0 and self.has_room()):
+    def put(
+        self,
+        message: Message,
+        in_hand: Held | None,
+        *,
+        given: bool = True,
+        elsewhere: bool = False,
+    ) -> None:
+        """Hold `message`; `given` if the local broker has it, `elsewhere` if it was on its way."""
+        holds = self._holds_qos0 or message.retain  # what is retained all brokers are to have
+        if not message.qos and not (holds and self.has_room()):
             self._counters["pending_dropped"] += 1
             return
         if in_hand is not None:
             in_hand.wait_for(PATH)
-        waiting = _Waiting(message, in_hand, self._host.now(), given)
+        waiting = _Waiting(message, in_hand, self._host.now(), given, elsewhere)
         on_topic = self._topics.setdefault(message.topic, deque())
-        # What was on its way to a neighbor that is given up came before what waits here.
-        later: list[_Waiting] = []
-        while on_topic and on_topic[-1].message.arrived_s > message.arrived_s:
-            later.append(on_topic.pop())
-        on_topic.append(waiting)
-        on_topic.extend(reversed(later))
+        if on_topic and on_topic[-1].message.arrived_s > message.arrived_s:
+            # What was on its way to a neighbor that is given up came before what waits here.
+            on_topic.insert(bisect_right(on_topic, message.arrived_s, key=_arrived_s), waiting)
+        else:
+            on_topic.append(waiting)
         self.bytes += message.cost
         if self._sweeper is None:
             self._sweeper = self._host.call_later(SWEEP_S, self._sweep)
@@ -122,42 +149,78 @@ class PendingRoutes:
 
     # ---- when routes have changed --------------------------------------------------------
 
-    def routes_changed(self) -> None:
-        """Look at all that waits, soon: the algorithm must not be asked from a call of its own."""
-        if self._topics:
-            self._turns = deque(self._topics)
-            self._look_soon()
+    def routes_changed(self, filters: list[str] | None) -> None:
+        """Look at what waits on topics that `filters` match, soon; at everything without.
 
-    def _look_soon(self) -> None:
-        if not self._looking:
+        Not at once: the algorithm must not be asked from a call of its own.
+        """
+        if not self._topics:
+            return
+        self._turns.update(dict.fromkeys(self._matching(filters)))
+        if self._turns:
+            self._look_soon(0.0)
+
+    def _matching(self, filters: list[str] | None) -> Iterable[bytes]:
+        if filters is None:
+            return self._topics
+        wild = [each for each in filters if "+" in each or each.endswith("#")]
+        if len(wild) * len(self._topics) > MAX_COMPARISONS:
+            return self._topics
+        found = [topic for topic in map(str.encode, filters) if topic in self._topics]
+        for topic in self._topics if wild else ():
+            name = topic.decode()
+            if any(matches(each, name) for each in wild):
+                found.append(topic)
+        return found
+
+    def _look_soon(self, delay_s: float) -> None:
+        if not self._looking and not self._stopped:
             self._looking = True
-            self._host.call_later(0.0, self._look)
+            self._host.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        self._looking = False
+        turns, self._turns = self._turns, OrderedDict()
         left = STEP
-        while self._turns and left > 0 and not self._stopped:
-            topic = self._turns.popleft()
-            left = self._look_at(topic, left)
-            if left <= 0:
-                self._turns.appendleft(topic)
-        if self._turns and not self._stopped:
-            self._look_soon()
+        try:
+            while turns and left > 0 and not self._stopped:
+                topic, _ = turns.popitem(last=False)
+                left = self._look_at(topic, left)
+                if left <= 0:
+                    turns[topic] = None
+                    turns.move_to_end(topic, last=False)
+        finally:
+            again, self._turns = self._turns, turns
+            self._turns.update(again)
+            self._looking = False
+            if self._turns:
+                self._look_soon(AGAIN_S if again else 0.0)
+            elif self._nowhere:
+                self._host.log(
+                    "warning",
+                    "messages given up: they were for neighbors that were, and there is no other",
+                    messages=self._nowhere,
+                )
+                self._nowhere = 0
 
     def _look_at(self, topic: bytes, most: int) -> int:
-        """Send what waits on `topic`, `most` at once; how many more could have been."""
+        """Send what waits on `topic`, `most` at once; 0 if there may be more of it."""
         waiting = self._topics.get(topic)
-        while waiting and most > 0:
+        while waiting and not self.is_blocked(topic):
+            if most <= 0:
+                return 0
             most -= 1
             each = waiting[0]
             route = self._present(each.message)
             if route.pending:
-                return max(most, 1)
+                break
             waiting.popleft()
             # Of those neighbors that have had it on another path, none gets it again.
             hops = [hop for hop in route.hops if hop not in each.message.passed_to]
             to_broker = route.to_local_broker and not each.given
-            route = Route.labeled(hops, to_local_broker=to_broker)
+            route = Route.labeled(hops, to_local_broker=to_broker, provisional=route.provisional)
+            if each.elsewhere:
+                self._counters["rerouted" if hops else "given_up"] += 1
+                self._nowhere += not hops
             self._send(each.message, route, each.in_hand)
             self._finished(each)
         if waiting is not None and not waiting:
@@ -169,24 +232,36 @@ class PendingRoutes:
 
     def _sweep(self) -> None:
         """Give up what has waited for too long."""
-        self._sweeper = None
+        self._sweeping.extend(self._topics)
+        self._sweep_on()
+
+    def _sweep_on(self) -> None:
         late_s = self._host.now() - self._hold_s
-        lost = 0
-        for topic, waiting in list(self._topics.items()):
-            while waiting and waiting[0].since_s <= late_s:
+        left = STEP
+        while self._sweeping and left > 0:
+            waiting = self._topics.get(topic := self._sweeping[0])
+            while waiting and left > 0 and waiting[0].since_s <= late_s:
+                left -= 1
                 each = waiting.popleft()
-                lost += each.message.qos > 0
+                self._lost += each.message.qos > 0
+                self._counters["given_up"] += each.message.qos > 0
                 self._counters["pending_dropped"] += each.message.qos == 0
                 self._finished(each)
-            if not waiting:
+            if left > 0:
+                self._sweeping.popleft()
+            if waiting is not None and not waiting:
                 del self._topics[topic]
                 self._settled(topic)
-        if lost:
-            self._counters["given_up"] += lost
+        self._sweeper = None
+        if self._sweeping:
+            self._sweeper = self._host.call_later(0.0, self._sweep_on)
+            return
+        if self._lost:
             self._host.log(
-                "warning", "messages given up: no path was set up for them", messages=lost
+                "warning", "messages given up: no path was set up for them", messages=self._lost
             )
-        if self._topics and self._sweeper is None:
+            self._lost = 0
+        if self._topics:
             self._sweeper = self._host.call_later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
@@ -198,3 +273,7 @@ class PendingRoutes:
         """How many messages at QoS 1 and 2 of this node's own clients wait."""
         everything = (each for waiting in self._topics.values() for each in waiting)
         return sum(each.in_hand is None and each.message.qos > 0 for each in everything)
+
+
+def _arrived_s(each: _Waiting) -> float:
+    return each.message.arrived_s

@@ -207,7 +207,7 @@ def _known(message: Message, route: Route) -> Known:
         for label, sessions in by_label.items()
     )
     to_broker = route.to_local_broker
-    return Known(message.topic, to_broker, prefixes, message.origin, incarnation, message.label)
+    return Known(message.topic, to_broker, prefixes, message.origin, incarnation, message.taken_as)
 
 
 def _header(frame: bytes) -> tuple[int, int]:

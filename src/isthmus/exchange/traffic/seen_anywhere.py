@@ -74,6 +74,15 @@ class SeenAnywhere(Seen):
             return Novelty.NEW
         return self._dispute(neighbor, (key, slot, said))
 
+    def has(self, origin: str, number: str, content: Hashable, label: bytes) -> bool:
+        """Whether `take` would find it repeated."""
+        incarnation, _, count = number.partition(".")
+        place = int(count, 16)
+        key = (origin, incarnation, label, place >> BLOCK_BITS)
+        block = self._blocks.get(key)
+        slot, said = place & (BLOCK_NUMBERS - 1), hash(content) & _MASK or 1
+        return block is not None and (block[slot] == said or (key, slot, said) in self._disputed)
+
     def _dispute(self, neighbor: str, dispute: _Dispute) -> Novelty:
         """Something else was said under that number before."""
         if dispute in self._disputed:

@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from isthmus.cooperation.api import Route, SessionInfo
+from isthmus.cooperation.api import Resend, Route, SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Held, Outgoing
@@ -43,7 +44,9 @@ from isthmus.exchange.traffic.message import (
 )
 from isthmus.exchange.traffic.pending_routes import PendingRoutes
 from isthmus.exchange.traffic.plain import Known, PassedRun, PlainMessages
+from isthmus.exchange.traffic.provisional import COPY_S, ProvisionalMessages
 from isthmus.exchange.traffic.recovery import Awaited
+from isthmus.exchange.traffic.resending import Resending
 from isthmus.exchange.traffic.routes import Routes
 from isthmus.exchange.traffic.seen import Novelty, SeenMessages
 from isthmus.exchange.traffic.seen_anywhere import SeenAnywhere
@@ -134,8 +137,17 @@ class Traffic:
             hold_s=hold_s,
             holds_qos0=links.settings.holds_pending_qos0,
         )
-        self.routes.is_pending = self.pending.has
+        self.provisional = ProvisionalMessages(
+            host,
+            waits_for=self._waits_for_copy_s,
+            again=self._send_again_soon,
+            queue_bytes=links.settings.queue_bytes,
+        )
+        self.resending = Resending(host, links, again=self._send_again, done=self._resent)
+        self.pending.is_blocked = self.resending.has
+        self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
         self.detours.wait_for_path = self.pending.put
+        self.detours.wait_for_another_path = partial(self.pending.put, elsewhere=True)
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
@@ -143,7 +155,49 @@ class Traffic:
     def routes_changed(self, filters: list[str] | None) -> None:
         self._forget_routes(filters)
         self.detours.routes_changed()
-        self.pending.routes_changed()
+        self.pending.routes_changed(filters)
+
+    def resend(self, filters: list[str] | None, needed: Resend | None) -> None:
+        """What neighbors have not acknowledged is to go where routes say now, too, if `needed`."""
+        self.resending.begin(filters, needed)
+        self.provisional.routes_changed()
+
+    def _resent(self, topic: bytes) -> None:
+        """What waits behind it can go on."""
+        if self.pending.has(topic):
+            self.pending.routes_changed([topic.decode()])
+        else:
+            self._forget_routes([topic.decode()])
+
+    def _send_again_soon(self, message: Message, in_hand: InHand) -> None:
+        self._send_again(message, in_hand)
+        self.pending.routes_changed([message.topic.decode()])
+
+    def _waits_for_copy_s(self, message: Message, in_hand: InHand) -> float:
+        """How long a message that is not sent on for good waits to come again."""
+        source = message.came_from
+        if source is None or source not in self.by_session or in_hand.let_go:
+            return 0.0
+        hold_s = self.links.settings.hold_s
+        if self.routes.algorithm.comes_again(source):
+            return 0.0 if self._has_come(message) else min(COPY_S, hold_s)
+        return hold_s if self.detours.present(message).provisional else 0.0
+
+    def _has_come(self, message: Message) -> bool:
+        """Whether it was here with the label that it would have now."""
+        label = self.routes.algorithm.label_now(message.label, message.topic)
+        assert isinstance(self.seen, SeenAnywhere)
+        return self.seen.has(message.origin, message.number, message.content, label)
+
+    def _send_again(self, message: Message, in_hand: InHand | None) -> None:
+        label = self.routes.algorithm.label_now(message.label, message.topic)
+        verdict = self.seen.take(message.origin, message.number, "", message.content, label)
+        if verdict is Novelty.NEW:
+            if in_hand is not None:
+                self.in_hand.retaken(in_hand, label)
+            self.pending.put(message, in_hand)
+        elif in_hand is not None and message.taken_as != label:
+            self.in_hand.waits_with(in_hand, label)
 
     def _forget_routes(self, filters: list[str] | None) -> None:
         self.plain.forget()
@@ -166,8 +220,10 @@ class Traffic:
         """The algorithm has no such session any more."""
         self.routes.forget(link.info)
         self.seen.left(link.info.name)
+        self._given.left(link.info.name)
         self.retention.neighbor_left(link)
         self.recovery.left(link.info.name)
+        self.provisional.neighbor_left(link.info)
         self.in_hand.neighbor_left(link.info.name)
         self._overfull.pop(link, None)
 
@@ -333,12 +389,19 @@ class Traffic:
         until_s: float,
     ) -> None:
         """Whether a numbered message is taken, was here already, or is not believed yet."""
+        if message.label:
+            message.taken_as = self.routes.algorithm.label_now(message.label, message.topic)
+            if message.taken_as != message.label and self._comes_again(message, link.info):
+                self._await_copy(link, message, in_hand)
+                return
         verdict = self.seen.take(
-            message.origin, message.number, link.info.name, message.content, message.label
+            message.origin, message.number, link.info.name, message.content, message.taken_as
         )
         if verdict is Novelty.NEW:
             if in_hand is not None:
                 self.in_hand.take(in_hand)
+                for waiting in self.provisional.copies(message):
+                    self.in_hand.waits_with(waiting, message.taken_as)
             self._route_on(link, frame, message, in_hand)
             if in_hand is not None:
                 self.in_hand.relieve(in_hand.incoming, link)
@@ -354,6 +417,26 @@ class Traffic:
                 )
         else:
             self._drop_doubtful(link, message, in_hand)
+
+    def _comes_again(self, message: Message, source: SessionInfo) -> bool:
+        return (
+            message.qos > 0
+            and self.routes.algorithm.comes_again(source)
+            and not self._has_come(message)
+        )
+
+    def _await_copy(self, link: Link, message: Message, in_hand: InHand | None) -> None:
+        """The local broker gets it; the others do when it comes with the label that it has now."""
+        if in_hand is not None:
+            self.in_hand.take(in_hand)
+        route = Route(to_local_broker=self._is_for_broker(message), provisional=True)
+        if message.retain and message.version:
+            self._retained_arrived(message, route, in_hand, link.info.name)
+        else:
+            self._pass_on(message, route, in_hand, link.info.name)
+        _done_with(in_hand)
+        if in_hand is not None:
+            self.in_hand.relieve(in_hand.incoming, link)
 
     def _end_doubts(self) -> None:
         """Those that came after the first get their time as well."""
@@ -443,6 +526,8 @@ class Traffic:
         """Whether more may wait where `message` waits."""
         if self.pending.has(message.topic) and not self.pending.has_room():
             return False
+        if not self.provisional.has_room():
+            return False
         links = [self.by_session.get(session) for session, _ in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)
 
@@ -500,12 +585,16 @@ class Traffic:
         if awaiting:
             names = {each.name for each in awaiting}
             hops = tuple(hop for hop in hops if hop[0].name not in names)
+        if route.provisional and in_hand is not None:
+            wait_s = self._waits_for_copy_s(message, in_hand)
+            self.provisional.put(message, in_hand, wait_s)
+        before = {session for session, _ in message.passed_to} if message.passed_to else ()
         message.passed_to = (*message.passed_to, *hops)
         down: list[Link] = []
         for session, label in hops:
             link = self.by_session.get(session)
             if link is not None:
-                link.send(message, now_s, in_hand, label)
+                link.send(message, now_s, in_hand, label, again=session in before)
                 if message.qos and not link.state.up:
                     down.append(link)
         for awaited in awaiting:
@@ -535,6 +624,7 @@ class Traffic:
         """What waits here, and nobody before this node has, is lost."""
         self.detours.stop()
         self.pending.stop()
+        self.provisional.stop()
         waiting = self.recovery.only_here() + self.pending.only_here()
         if lost := waiting + self.in_hand.only_here:
             self.counters["given_up"] += lost

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,12 +135,11 @@ class RowWriter:
         )
 
     def discard(self) -> None:
-        """The run failed: take its files away."""
+        """The run failed, perhaps because there is no room for it: take its files away."""
         for file in self._files.values():
-            try:
+            with suppress(OSError):
                 file.close()
-            finally:
-                file.path.unlink()
+            file.path.unlink()
 
     def _write(self, table: Table) -> None:
         waiting = self._waiting[table]

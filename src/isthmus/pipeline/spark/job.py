@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -25,7 +25,13 @@ from isthmus.pipeline.spark.indexes import compute
 from isthmus.pipeline.spark.job_progress import shown_progress
 from isthmus.pipeline.spark.session import open_session
 
-__all__ = ["print_summary", "run_job", "write_tables"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["More", "print_summary", "run_job", "write_tables"]
+
+More = Callable[["SparkSession", dict[str, "DataFrame"]], dict[str, "DataFrame"]]
+"""Further tables, each in its order, from the session and the tables of indexes."""
 
 _KEYS: Final = {
     "summary": ("run",),
@@ -53,8 +59,11 @@ def run_job(
     memory: str | None = None,
     runs: Sequence[str] | None = None,
     show: bool = True,
+    more: More | None = None,
 ) -> dict[str, pa.Table]:
     """Every table of indexes of `log`, or of its named `runs`; written to `out` if given.
+
+    Those of `more` come with them, computed in the same session.
 
     The session's arguments are those of `open_session`.  The progress is shown on standard error
     and the summary on standard output, unless `show` is false.  A log that cannot be trusted
@@ -66,6 +75,8 @@ def run_job(
     ):
         computed = compute(spark, log, runs)
         tables = {name: _in_order(name, frame.toArrow()) for name, frame in computed.items()}
+        if more is not None:
+            tables |= {name: frame.toArrow() for name, frame in more(spark, computed).items()}
     if out is not None:
         write_tables(out, tables)
     if show:

@@ -19,7 +19,6 @@ Source: ILDM §6.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,14 +32,17 @@ from isthmus.bench.experiment import Searched
 from isthmus.bench.limit.search import Found, TrialOutcome
 from isthmus.bench.limit.trial import PILE_UP
 from isthmus.bench.report.results import IndexTables, Result, result_of
-from isthmus.errors import BrokerFailed, IsthmusError, LoadFailed, ReproduceError
+from isthmus.errors import IsthmusError, ReproduceError
 from isthmus.fabric.processes import interruptible
+from isthmus.reproduce.claims import Claim
+from isthmus.reproduce.folder import check_kind
 from isthmus.reproduce.ildm import narration
 from isthmus.reproduce.ildm.experiments import Experiment, choose, experiments, missing_brokers
-from isthmus.reproduce.ildm.paper import Claim, compare
+from isthmus.reproduce.ildm.paper import compare
 from isthmus.reproduce.ildm.report import Reproduced, Settings, write_report
 from isthmus.reproduce.ildm.search import begin, search_experiment
 from isthmus.reproduce.ildm.timing import forecast_s, times_for
+from isthmus.reproduce.narration import clock, print_claims, tried_again
 
 __all__ = ["Reproduced", "Settings", "reproduce", "results_of", "run_ildm"]
 
@@ -67,7 +69,10 @@ def reproduce(
     console = console or Console(highlight=False)
     began_s = time.monotonic()
     chosen = choose(experiments(quick=settings.quick), settings.only)
-    _check_out(settings)
+    check_kind(
+        settings.out,
+        {"what": "isthmus reproduce ildm", "quick": settings.quick, "grid": settings.grid},
+    )
     done = Reproduced(settings)
     missing = {each.name: missing_brokers(each) for each in chosen}
     done.left_out = {name: "; ".join(why.values()) for name, why in missing.items() if why}
@@ -82,8 +87,8 @@ def reproduce(
     done.took_s = time.monotonic() - began_s
     claims = compare({result.name: result for result in done.results})
     write(done, claims)
-    narration.claims(console, claims)
-    took = narration.clock(done.took_s)
+    print_claims(console, claims)
+    took = clock(done.took_s)
     console.print(f"took {took}; the report is {settings.out / 'report.html'}", soft_wrap=True)
     return done
 
@@ -125,24 +130,6 @@ def _limited_by(found: Found) -> str:
     return PILE_UP if any(note.startswith(PILE_UP) for note in notes) else found.limited_by
 
 
-def _check_out(settings: Settings) -> None:
-    """One folder holds experiments of one kind, so that they can be compared."""
-    path = settings.out / "kind.json"
-    kind = {"what": "isthmus reproduce ildm", "quick": settings.quick, "grid": settings.grid}
-    if not path.exists():
-        settings.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(kind) + "\n")
-    try:
-        found = json.loads(path.read_text())
-    except ValueError:
-        found = None
-    if found != kind:
-        raise ReproduceError(
-            f"{settings.out} holds experiments of another kind: {path.name} says {found}, asked "
-            f"for is {kind}; choose another folder with --out"
-        )
-
-
 def _one(
     console: Console,
     done: Reproduced,
@@ -169,9 +156,9 @@ def _one(
         )
         console.print(
             f"{experiment.name}: measurements of {begun.scenario.scenario.duration_s:g} s; "
-            f"about {narration.clock(rest_s)} left for all"
+            f"about {clock(rest_s)} left for all"
         )
-        searched = _tried_again(
+        searched = tried_again(
             console,
             lambda: search(
                 settings.out,
@@ -189,15 +176,6 @@ def _one(
         return
     done.searched[experiment.name] = searched
     narration.found(console, experiment.name, searched, time.monotonic() - began_s)
-
-
-def _tried_again(console: Console, search: Callable[[], Searched]) -> Searched:
-    """A broker that did not start or cut clients off gets a second chance; the search goes on."""
-    try:
-        return search()
-    except (BrokerFailed, LoadFailed) as error:
-        console.print(f"  once more, as this went wrong: {error}", markup=False)
-    return search()
 
 
 def _finish(done: Reproduced, compute: Compute) -> None:

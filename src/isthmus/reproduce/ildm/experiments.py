@@ -73,7 +73,7 @@ class Experiment:
     @property
     def labels(self) -> dict[str, str]:
         """What its runs are labeled with in the log."""
-        algorithm = "" if self.group == "single" else self.scenario.algorithm
+        algorithm = "" if self.group == "single" else self.scenario.cooperation.algorithm
         return {
             "experiment": self.name,
             "broker": ",".join(self.brokers),
@@ -128,17 +128,17 @@ def _single(broker: str) -> Experiment:
 
 def _pattern(pattern: str, algorithm: str) -> Experiment:
     scenario = load_scenario(pattern).changed(broker="mosquitto", algorithm=algorithm)
-    brokers = ("mosquitto",) * len(scenario.server)
+    brokers = ("mosquitto",) * len(scenario.node)
     return Experiment(f"{pattern}-{algorithm}", "pattern", scenario, brokers)
 
 
 def _mixed(pattern: str) -> Experiment:
     scenario = load_scenario(pattern).changed(algorithm="sf")
-    servers = tuple(
-        server.model_copy(update={"broker": broker})
-        for server, broker in zip(scenario.server, MIXED, strict=True)
+    nodes = tuple(
+        node.model_copy(update={"broker": broker})
+        for node, broker in zip(scenario.node, MIXED, strict=True)
     )
-    mixed = _many_threads(scenario.model_copy(update={"server": servers}))
+    mixed = _many_threads(scenario.model_copy(update={"node": nodes}))
     return Experiment(f"mixed-{pattern}-sf", "mixed", mixed, MIXED)
 
 

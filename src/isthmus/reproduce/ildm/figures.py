@@ -8,19 +8,21 @@ wrote: what it ran on, and the bars of each figure.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from isthmus.bench.report.plots import Bar, limit_bars
+from isthmus.reproduce.docs_files import draw_figures, keep_figures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Bars", "draw", "write_figures"]
 
 NAME: Final = "ildm.json"
-DOTS_PER_INCH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,17 @@ class Bars:
 
 def write_figures(folder: Path, setup: Mapping[str, str], figures: Mapping[str, Bars]) -> None:
     """Keep what is to be drawn in `folder`, and draw it."""
-    drawn = {name: asdict(figure) for name, figure in figures.items()}
-    text = json.dumps({"setup": setup, "figures": drawn}, indent=1, ensure_ascii=False)
-    (folder / NAME).write_text(text + "\n", encoding="utf-8")
+    keep_figures(folder / NAME, setup, {name: asdict(each) for name, each in figures.items()})
     draw(folder)
 
 
 def draw(folder: Path) -> list[Path]:
     """The pictures of the JSON file in `folder`, beside it."""
-    figures = json.loads((folder / NAME).read_text(encoding="utf-8"))["figures"]
-    for name, figure in figures.items():
-        drawn = limit_bars([Bar(**bar) for bar in figure["bars"]], figure["legend"])
-        drawn.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-    return [folder / f"{name}.png" for name in figures]
+    return draw_figures(folder / NAME, _drawn)
+
+
+def _drawn(figure: Mapping[str, Any]) -> Figure:
+    return limit_bars([Bar(**bar) for bar in figure["bars"]], figure["legend"])
 
 
 if __name__ == "__main__":

@@ -18,46 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from isthmus.bench.report.results import Result, milliseconds
 from isthmus.pipeline.count.tables import UNDER_LIMIT
+from isthmus.reproduce.claims import Claim, Holds, Range, at_least
 
-__all__ = ["Claim", "Holds", "Range", "compare", "noise_of"]
-
-Holds = Literal["yes", "no", "within noise", "not measured"]
+__all__ = ["compare", "noise_of"]
 
 OVERHEAD: Final = 0.10
 BEST_CASE: Final = 4.3
 LEAST_NOISE: Final = 0.05
 LATENCY_NOISE: Final = 0.20
 ERROR_BOUND: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One statement of the paper, and ours beside it."""
-
-    source: str
-    statement: str
-    paper: str
-    ours: str
-    verdict: Holds
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A figure as measured, and between which values the true one can lie."""
-
-    measured: float
-    least: float
-    most: float
-
-    def __str__(self) -> str:
-        if math.isinf(self.most):
-            return f"{self.measured:.2f} (at least {self.least:.2f})"
-        return f"{self.measured:.2f} ({self.least:.2f} to {self.most:.2f})"
 
 
 def noise_of(results: Mapping[str, Result]) -> float:
@@ -74,13 +47,6 @@ def ratio(one: Result, other: Result, noise: float = 0.0) -> Range:
         0.0 if math.isinf(other.most_egress) else one.egress / other.most_egress / (1 + noise),
         one.most_egress / other.egress * (1 + noise),
     )
-
-
-def at_least(value: Range, bound: float) -> Holds:
-    """Whether `value` reaches `bound`."""
-    if value.least >= bound:
-        return "yes"
-    return "no" if value.most < bound else "within noise"
 
 
 def compare(results: Mapping[str, Result]) -> list[Claim]:

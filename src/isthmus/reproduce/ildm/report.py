@@ -21,9 +21,11 @@ from isthmus.bench.report.results import IndexTables, Result, milliseconds, writ
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.bench.scenario import load_scenario
 from isthmus.pipeline.count.tables import UNDER_LIMIT
+from isthmus.reproduce.claims import Claim
+from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.ildm.experiments import Experiment
 from isthmus.reproduce.ildm.figures import Bars, write_figures
-from isthmus.reproduce.ildm.paper import Claim, noise_of
+from isthmus.reproduce.ildm.paper import noise_of
 from isthmus.reproduce.ildm.timing import FULL, QUICK, Timing
 
 __all__ = ["Reproduced", "Settings", "write_report"]
@@ -218,11 +220,11 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
     write_figures(folder, _setup(done), _bars(done.results))
     text = [
         "<!-- written by `isthmus reproduce ildm --docs` -->",
-        _markdown(
+        markdown(
             ("", "statement", "paper", "here", "holds"),
             [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims],
         ),
-        _markdown(
+        markdown(
             ("system", "interval", "ingress /s", "egress /s", "latency", "99 %", "lost", "limit"),
             [
                 (
@@ -238,7 +240,7 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
                 for r in done.results
             ],
         ),
-        _markdown(("", ""), list(_setup(done).items())),
+        markdown(("", ""), list(_setup(done).items())),
     ]
     (folder / "ildm-tables.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
 
@@ -254,10 +256,3 @@ def _bars(results: Sequence[Result]) -> dict[str, Bars]:
         )
         if chosen
     }
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in x) + " |" for x in lines
-    )

@@ -151,7 +151,7 @@ def test_more_measurements_than_the_search_needs(path: Path) -> None:
                 LABELS,
                 OPTIONS,
             ),
-            r'scenario.server\[0\].broker is "mosquitto" there and "hivemq" here',
+            r'scenario.node\[0\].broker is "mosquitto" there and "hivemq" here',
         ),
         (lambda path: LimitFile(path, SCENARIO, {}, OPTIONS), 'labels.broker is "mosq.*and null'),
         (
@@ -181,7 +181,7 @@ def test_another_version_is_refused(path: Path) -> None:
     data = path.read_bytes()
     version = f'"version": {limit_file.VERSION}'.encode()
     path.write_bytes(data.replace(version, b'"version": 99', 1))
-    with pytest.raises(LimitError, match="has version 99 of the format, this is 2"), opened(path):
+    with pytest.raises(LimitError, match="has version 99 of the format, this is 3"), opened(path):
         pass
 
 
@@ -220,7 +220,7 @@ def test_secrets_of_the_scenario_stay_out_of_it(path: Path, tmp_path: Path) -> N
     scenario = tmp_path / "own.toml"
     scenario.write_text(
         '[scenario]\nname = "own"\n[load]\nrate = 1\n[[place]]\nnode = "n1"\ntopic = "t"\n'
-        'publishers = 1\n[[server]]\nid = "n1"\naddress = "192.0.2.7:1883"\n'
+        'publishers = 1\n[[node]]\nid = "n1"\naddress = "192.0.2.7:1883"\n'
         'username = "bench"\npassword = "hunter2"\n'
     )
     with LimitFile(path, load_scenario(scenario), LABELS, OPTIONS):

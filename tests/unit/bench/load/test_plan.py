@@ -9,14 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.bench.load.plan import plan_clients
-from isthmus.bench.scenario import Latency, Load, Overview, Place, Scenario, Server, load_scenario
+from isthmus.bench.scenario import (
+    Latency,
+    Load,
+    Overview,
+    Place,
+    Scenario,
+    ScenarioNode,
+    load_scenario,
+)
 
-SERVERS = ("n1", "n2", "n3")
+NODES = ("n1", "n2", "n3")
 
 places = st.lists(
     st.builds(
         Place,
-        node=st.sampled_from(SERVERS),
+        node=st.sampled_from(NODES),
         topic=st.sampled_from(["a", "b", "c"]),
         publishers=st.integers(0, 20),
         subscribers=st.integers(0, 20),
@@ -28,8 +36,8 @@ latencies = st.one_of(
     st.builds(
         Latency,
         topic=st.just("fast"),
-        publisher=st.sampled_from(SERVERS),
-        subscribers=st.lists(st.sampled_from(SERVERS), min_size=1, max_size=3).map(tuple),
+        publisher=st.sampled_from(NODES),
+        subscribers=st.lists(st.sampled_from(NODES), min_size=1, max_size=3).map(tuple),
     ),
 )
 
@@ -40,7 +48,7 @@ def scenario_of(place: list[Place], latency: Latency | None) -> Scenario:
         load=Load(rate=1.0),
         latency=latency,
         place=tuple(place),
-        server=tuple(Server(id=node) for node in SERVERS),
+        node=tuple(ScenarioNode(id=node) for node in NODES),
     )
 
 

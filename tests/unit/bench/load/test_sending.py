@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from isthmus.bench.load import acknowledging, sending
 from isthmus.bench.load.frames import template
 from isthmus.bench.load.headroom import LATE_NS, Headroom
+from isthmus.bench.load.plan import phase_ns
 from isthmus.bench.load.receiving import Columns
+from isthmus.bench.load.returning import KeptInFlight
 from isthmus.bench.load.sending import (
     WAKE_NS,
     WRITE_BYTES,
@@ -20,7 +22,6 @@ from isthmus.bench.load.sending import (
     Publisher,
     SendSchedule,
     SentLog,
-    phase_ns,
 )
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -71,12 +72,14 @@ class Stage:
         self.connections: list[Connection] = []
         self.publishers: list[Publisher] = []
 
-    def populate(self, count: int, *, qos: int = 0, size: int = 32) -> None:
+    def populate(
+        self, count: int, *, qos: int = 0, size: int = 32, kept: KeptInFlight | None = None
+    ) -> None:
         outbox = Outbox(template("topic1", qos, size))
         for client in range(count):
             self.connections.append(Connection())
             send = self.connections[-1].send
-            self.publishers.append(Publisher(client, client % 3, outbox, send))
+            self.publishers.append(Publisher(client, client % 3, outbox, send, kept=kept))
 
     def schedule(self, *, interval_ns: int, duration_ns: int) -> SendSchedule:
         return SendSchedule(
@@ -328,3 +331,64 @@ def test_the_busiest_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         "late_share": 0.1,
         "stalled_ms": 5.0,
     }
+
+
+# ---- cut off, and back -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_due_while_it_is_cut_off_is_left_out(stage: Stage, qos: int) -> None:
+    stage.populate(1, qos=qos, kept=KeptInFlight() if qos else None)
+    (publisher,), (connection,) = stage.publishers, stage.connections
+    schedule = stage.schedule(interval_ns=10 * MS, duration_ns=S)
+    stage.play(schedule, START_NS + 295 * MS)
+    publisher.cut_off()
+    stage.play(schedule, START_NS + 695 * MS)
+    assert (publisher.message, publisher.left_out) == (30, 40)
+    connection.data = b""
+    publisher.back()
+    again = connection.packets()
+    assert len(again) == (30 if qos else 0)  # nothing was acknowledged
+    assert all(packet.dup for packet in again)
+    stage.play(schedule)
+    assert (publisher.message, schedule.left_out) == (60, 40)
+    numbers = [fields[3] for fields in connection.payloads()]
+    assert numbers == list(range(0 if qos else 30, 60))
+    assert stage.columns()["message"].tolist() == list(range(60))  # what is repeated is sent once
+
+
+def test_what_was_acknowledged_is_not_sent_again(stage: Stage) -> None:
+    stage.populate(1, qos=2, kept=KeptInFlight())
+    (publisher,), (connection,) = stage.publishers, stage.connections
+    publisher.publish(4, TAG, stage.log)
+    sent = connection.packets()
+    ids = [packet.packet_id for packet in sent]
+    publisher.answered(b"".join(encode(PubRec(each), 4) for each in ids[:3]))
+    publisher.answered(encode(PubComp(ids[0]), 4) + encode(PubRec(ids[3]), 4)[:2])
+    publisher.cut_off()  # the last PUBREC has not come
+    connection.data = b""
+    publisher.back()
+    repeated = [decode(connection.data[a:b], 4) for a, b in pairwise(scan(connection.data))]
+    assert repeated[:2] == [PubRel(ids[1]), PubRel(ids[2])]
+    (last,) = connection.packets()
+    assert (last.payload, last.packet_id, last.dup) == (sent[3].payload, ids[3], True)
+    publisher.answered(b"".join(encode(PubComp(each), 4) for each in ids[1:]))
+    connection.data = b""
+    publisher.cut_off()
+    publisher.back()
+    assert connection.data == b""
+
+
+def test_cut_off_in_the_middle_of_a_write(stage: Stage) -> None:
+    stage.populate(1, qos=1, kept=KeptInFlight())
+    (publisher,), (connection,) = stage.publishers, stage.connections
+    schedule = stage.schedule(interval_ns=10 * MS, duration_ns=S)
+    connection.room = 70  # one frame and a part of the next
+    stage.play(schedule, START_NS + 45 * MS)
+    assert publisher.held
+    publisher.cut_off()
+    connection.room, connection.data = 1 << 40, b""
+    publisher.back()
+    stage.play(schedule, START_NS + 55 * MS)
+    numbers = [fields[3] for fields in connection.payloads()]
+    assert numbers == list(range(publisher.message))

@@ -19,7 +19,7 @@ from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import scan
-from isthmus.mqtt.packets import ConnAck, Connect, PingReq, PubAck, Publish
+from isthmus.mqtt.packets import ConnAck, Connect, Disconnect, PingReq, PubAck, Publish
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from support.hosts import HandHost, MemoryWire
@@ -129,6 +129,21 @@ def test_a_session_says_who_it_is(rig: Rig) -> None:
         b"word",
     )
     assert rig.own.standing == 1
+
+
+def test_a_neighbor_that_goes_while_the_broker_is_greeted_leaves_no_session() -> None:
+    rig = Rig()
+    rig.broker.answers = False
+    rig.own.neighbor_joined("a")
+    rig.broker.turn()
+    (wire,) = rig.broker.wires
+    rig.own.neighbor_left("a")
+    assert not rig.own.injectors
+    wire.feed(encode(ConnAck(), 5))
+    assert wire.closing
+    assert wire.taken() == encode(Disconnect(), 5)
+    rig.broker.run(60.0)
+    assert len(rig.broker.wires) == 1
 
 
 def test_a_broker_that_hangs_is_noticed_and_nothing_is_blamed(rig: Rig) -> None:

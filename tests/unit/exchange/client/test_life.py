@@ -6,7 +6,7 @@ import pytest
 
 from isthmus.errors import LocalProtocolError
 from isthmus.exchange.client.life import CLIENT, ClientEvent, ClientState
-from isthmus.exchange.tables import step
+from isthmus.tables import step
 
 
 def reached(start: ClientState) -> set[ClientState]:

@@ -52,6 +52,55 @@ def test_what_is_not_acknowledged_is_sent_again_in_order_and_marked() -> None:
     assert done == [1]
 
 
+def numbered(number: int, arrived_s: float = 0.0) -> Message:
+    each = Message(b"t", str(number).encode(), qos=1, origin="a", arrived_s=arrived_s)
+    each.number = f"1.{number:012x}"
+    return each
+
+
+def labels(frames: list[bytes]) -> list[tuple[int, bytes]]:
+    sent = [from_link(frame, 0.0)[0] for frame in frames]
+    return [(int(each.payload), each.label) for each in sent]
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_what_is_put_again_takes_the_place_that_it_had(*, sent: bool) -> None:
+    """Whether it was sent before, on a connection that broke, or not."""
+    lane = OutgoingLane("b")
+    messages = [numbered(number) for number in range(3)]
+    finished: list[int] = []
+    for number, each in enumerate(messages):
+        held = Held(each, lambda n=number: finished.append(n), "b")  # type: ignore[misc]
+        lane.put(Outgoing(each, 1, held, b"old"))
+    if sent:
+        assert len(list(lane.transmit(0.0))) == 3
+        lane.connection_lost()
+    lane.put(Outgoing(messages[1], 1, None, b"new"), again=True)
+    frames = list(lane.transmit(0.0))
+    assert labels(frames) == [(0, b"old"), (1, b"new"), (2, b"old")]
+    assert finished == [1], "the older copy is nobody's any more"
+    for packet_id in range(1, 10):
+        lane.acknowledged(0x40, packet_id)
+    list(lane.transmit(0.0))
+    assert len(lane) == lane.unacked_bytes == 0
+
+
+def test_what_is_in_flight_stays_and_comes_before_what_is_put_again() -> None:
+    lane = OutgoingLane("b")
+    each = numbered(0)
+    lane.put(Outgoing(each, 1, None, b"old"))
+    assert labels(list(lane.transmit(0.0))) == [(0, b"old")]
+    lane.put(Outgoing(each, 1, None, b"new"), again=True)
+    assert labels(list(lane.transmit(0.0))) == [(0, b"new")]
+
+
+def test_what_went_another_way_first_waits_before_what_has_come_after_it() -> None:
+    lane = OutgoingLane("b")
+    for number in (3, 1, 4, 2):
+        lane.put(Outgoing(numbered(number, float(number)), 1, None))
+    assert payloads(list(lane.transmit(5.0))) == [1, 2, 3, 4]
+
+
 def test_the_window_bounds_what_is_in_flight() -> None:
     lane = OutgoingLane("b")
     for number in range(WINDOW + 3):

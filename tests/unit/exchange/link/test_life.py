@@ -24,10 +24,10 @@ from isthmus.exchange.link.life import (
 )
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.tables import step
 from isthmus.mqtt.encoding import encode
 from isthmus.sim import SimFabric
 from isthmus.sim.node import SimNode
+from isthmus.tables import step
 from unit.exchange.link.test_connection import FakeChannel, connection
 
 REPOSITORY = Path(__file__).parents[4]

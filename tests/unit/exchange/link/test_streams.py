@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import getclosurevars
+
 import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
@@ -31,6 +33,27 @@ def test_a_stream_is_taken_up_by_another_link_to_the_same_neighbor() -> None:
     assert second.incoming[0] is incoming
     streams.arrived(second, 0, b"x.2")
     assert second.incoming[0] is not incoming
+
+
+def test_a_link_that_is_gone_is_not_kept_for_its_streams() -> None:
+    streams, first, second = Streams("1f"), link_to("b"), link_to("b")
+    for name in (b"x.1", b"x.2"):
+        streams.arrived(first, 0, name)
+    incoming = first.incoming[0]
+    assert incoming is not None
+    assert incoming.accept(1, 1) == 0
+    assert held_by(streams) == {first}
+    streams.left("b")
+    assert not held_by(streams)
+    streams.arrived(second, 0, b"x.2")
+    assert second.incoming[0] is incoming
+    assert held_by(streams) == {second}
+
+
+def held_by(streams: Streams) -> set[Link]:
+    """The links to which the streams of neighbor b answer."""
+    answers = [incoming.answer for incoming in streams._of["b"].values()]
+    return {getclosurevars(each).nonlocals["link"] for each in answers if each is not None}
 
 
 def test_a_stream_of_another_neighbor_is_another() -> None:

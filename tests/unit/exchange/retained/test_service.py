@@ -104,7 +104,15 @@ class Line(Link):
         self.engine.call_later(DELAY_S, lambda: self.arrives(published.payload))
         return True
 
-    def send(self, message: Message, now_s: float, in_hand: object, label: bytes = b"") -> None:
+    def send(
+        self,
+        message: Message,
+        now_s: float,
+        in_hand: object,
+        label: bytes = b"",
+        *,
+        again: bool = False,
+    ) -> None:
         self.messages.append(message)
 
 

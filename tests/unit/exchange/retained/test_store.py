@@ -481,7 +481,7 @@ def message_bytes() -> bytes:
         (head(6) + bytes(40_000), "no node's id"),
         (head(4) + bytes(40_000), "40006 bytes about many"),
         (head(3) + bytes(40_000), "40006 bytes about many"),
-        (head(1) + bytes(2047), "past the end"),
+        (head(1) + bytes(2047), "2048 bytes where 2047 are left"),
         (head(1) + bytes(2049), "bytes follow"),
         (head(2) + b"\x05\x05", "not in order"),
         (head(3) + b"\x05", "past the end"),

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from isthmus.errors import LocalProtocolError, RemoteProtocolError
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.topology import guard as topology
+from isthmus.exchange.topology import link as guarded_link
 from isthmus.exchange.topology.guard import Reach, Ring
 from isthmus.exchange.topology.messages import (
     LEAP,
     MAX_LINKS,
     MAX_PAYLOAD_BYTES,
+    QUIET,
     Announcement,
     GuardHello,
     LinkEntry,
+    Message,
     NodeKey,
+    Opening,
     Update,
     encode_hello,
+    encode_opening,
     encode_updates,
     parse,
 )
@@ -91,7 +97,7 @@ class Recorder:
     def topology_changed(self) -> None:
         self.changes += 1
 
-    def last(self) -> GuardHello | Update:
+    def last(self) -> Message:
         return parse(self.sent[-1][1])
 
 
@@ -187,6 +193,7 @@ def guard_with_a_witness() -> tuple[WatchedGuard, Recorder, Announcement]:
     guard.link_up("b")
     guard.link_up("c")
     for name in "bc":
+        guard.pause_over()
         guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
     opened = Announcement(B, 3, (LinkEntry(A, 5, 1),))
     guard.message_arrived("c", update(opened, Announcement(C, 1, (LinkEntry(A, 5, 1),))))
@@ -215,6 +222,7 @@ def test_of_two_active_paths_the_one_in_the_forest_is_primary() -> None:
     for name in "ac":
         guard.link_up(name)
     for name in "ac":
+        guard.pause_over()
         guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
     d = NodeKey("d", "1")
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(B, 5, 1), LinkEntry(d, 5, 1)))))
@@ -234,11 +242,14 @@ def test_an_opening_is_never_used_twice() -> None:
     guard.link_up("c")
     guard.link_up("b")
     guard.message_arrived("c", encode_hello(GuardHello("1", 5)))
+    guard.pause_over()
     guard.message_arrived("b", encode_hello(GuardHello("1", 9)))
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 5, 1), LinkEntry(B, 7, 1)))))
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 9, 0),))))
     assert own_openings(actions) == {"b": 1, "c": 1}
     guard.message_arrived("b", update(Announcement(B, 2, (LinkEntry(A, 9, 0), LinkEntry(C, 7, 1)))))
+    assert own_openings(actions) == {"b": 1, "c": 1}  # news of others are gathered
+    guard.pause_over()
     assert own_openings(actions) == {"b": 0, "c": 1}  # c─b has come up: a─b closes a ring
     guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 9, 1),))))
     guard.message_arrived("c", update(Announcement(C, 2, (LinkEntry(A, 5, 1),))))
@@ -251,6 +262,7 @@ def test_an_opening_is_never_used_twice() -> None:
 def test_a_hello_makes_former_openings_void() -> None:
     guard, actions, opened = guard_with_a_witness()
     guard.message_arrived("b", update(opened))
+    guard.pause_over()
     actions.calls.clear()
     guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
     assert guard.state("b") is BLOCKED
@@ -359,7 +371,7 @@ def test_an_action_may_call_the_guard() -> None:
     guard.link_up("c")
     for name in "bc":
         guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
-    guard.pause_over()
+        guard.pause_over()
     guard.pause_over()
     actions.calls.clear()
     guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, 1),))))
@@ -378,6 +390,65 @@ def test_nothing_is_done_on_a_link_that_an_action_gave_up() -> None:
     guard.message_arrived("b", update(Announcement(B, 4, (LinkEntry(A, 5, 1),))))
     assert "send b" in actions.calls
     assert "send c" not in actions.calls
+
+
+@pytest.mark.parametrize("sequence", [4, 5])
+def test_what_a_neighbor_takes_back_in_a_pause_is_not_believed(sequence: int) -> None:
+    guard, actions, opened = guard_with_a_witness()
+    x = NodeKey("x", "1")
+    links = (*opened.links, LinkEntry(x, 3, 1))
+    guard.message_arrived("b", update(Announcement(B, 4, links)))
+    said = {number: Announcement(x, number, (LinkEntry(B, 3, 1),)) for number in (4, 5, 7)}
+    guard.message_arrived("c", update(said[4]))
+    guard.pause_over()
+    guard.message_arrived("b", update(said[5]))
+    guard.pause_over()
+    pauses = len(actions.pauses)
+    guard.message_arrived("b", update(said[7]))
+    guard.message_arrived("b", update(said[sequence]))
+    assert guard._others[x] == said[5]
+    assert len(actions.pauses) == pauses, "all this is in a pause"
+    guard.pause_over()
+    assert guard._others[x] == said[sequence]
+
+
+def test_of_what_neighbors_say_in_a_pause_the_latest_is_believed() -> None:
+    guard, _, _ = guard_with_a_witness()
+    x = NodeKey("x", "1")
+    said = [Announcement(x, number, (LinkEntry(C, number, 0),)) for number in (3, 7, 5)]
+    for name, announcement in zip("bcb", said, strict=True):
+        guard.message_arrived(name, update(announcement))
+    guard.pause_over()
+    assert guard._others[x] == said[1]
+    guard.link_down("c")
+    assert guard._others[x] == said[2]
+
+
+def test_while_much_is_gathered_links_are_closed_but_not_opened() -> None:
+    guard, actions, opened = guard_with_a_witness()
+    many = [NodeKey(f"x{number}", "1") for number in range(topology.FEW + 1)]
+    guard.message_arrived("c", update(*(Announcement(key, 1, ()) for key in many)))
+    guard.message_arrived("b", update(replace(opened, links=(LinkEntry(A, 5, 0),))))
+    assert own_openings(actions) == {"b": 0, "c": 1}
+    guard.message_arrived("c", update(Announcement(C, 2, (LinkEntry(A, 5, 0),))))
+    assert guard.state("c") is BLOCKED, "what the other end did is seen at once"
+    assert own_openings(actions) == {"b": 0, "c": 0}
+    guard.pause_over()
+    assert own_openings(actions) == {"b": 1, "c": 2}
+
+
+def test_nothing_is_reached_over_a_link_that_went_down_while_much_was_gathered() -> None:
+    """c still says that b keeps the link closed; that b has opened it was gathered, too."""
+    guard, _, _ = guard_with_a_witness()
+    closed = Announcement(B, 4, (LinkEntry(A, 5, 0),))
+    guard.message_arrived("b", update(closed))
+    guard.message_arrived("c", update(closed))
+    many = [NodeKey(f"x{number}", "1") for number in range(topology.FEW + 1)]
+    guard.message_arrived("c", update(*(Announcement(key, 1, ()) for key in many)))
+    guard.message_arrived("b", update(Announcement(B, 5, (LinkEntry(A, 5, 1),))))
+    assert set(guard.reach()) == {"b", "c"}
+    guard.link_down("b")
+    assert set(guard.reach()) == {"c"}
 
 
 # ---- rings ----
@@ -422,6 +493,7 @@ def test_break_before_make() -> None:
     for name, epoch in (("b", 5), ("c", 6), ("d", 7)):
         guard.link_up(name)
         guard.message_arrived(name, encode_hello(GuardHello("1", epoch)))
+        guard.pause_over()
     sequence = 0
 
     def say(name: str, *links: tuple[NodeKey, int, int]) -> dict[str, int]:
@@ -430,6 +502,7 @@ def test_break_before_make() -> None:
         node = NodeKey(name, "1")
         entries = tuple(LinkEntry(*link) for link in links)
         guard.message_arrived(name, update(Announcement(node, sequence, entries)))
+        guard.pause_over()
         return own_openings(actions)
 
     d = NodeKey("d", "1")
@@ -449,6 +522,7 @@ def test_what_is_closed_now_keeps_nothing_else_closed() -> None:
     guard.link_up("b")
     guard.link_up("c")
     guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
+    guard.pause_over()
     guard.message_arrived("c", encode_hello(GuardHello("1", 9)))
     guard.message_arrived("c", update(Announcement(C, 1, (LinkEntry(A, 9, 0), LinkEntry(B, 7, 1)))))
     assert own_openings(actions) == {"b": 0, "c": 1}  # c has not opened its end yet
@@ -513,7 +587,16 @@ def test_a_link_needs_two_ends_that_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "active"), [(1, 1, True), (0, 0, False), (1, 0, False), (1, 2, False)]
+    ("one", "other", "active"),
+    [
+        (1, 1, True),
+        (0, 0, False),
+        (1, 0, False),
+        (1, 2, False),
+        (QUIET, QUIET, True),
+        (QUIET, 2, True),
+        (QUIET, 0, False),
+    ],
 )
 def test_a_link_is_active_when_both_ends_have_the_same_opening(
     one: int, other: int, active: bool
@@ -537,8 +620,8 @@ def guard_of_two() -> tuple[WatchedGuard, Recorder]:
         guard.message_arrived(key.node_id, encode_hello(GuardHello("1", birth)))
         guard.message_arrived(key.node_id, update(Announcement(key, 1, (LinkEntry(A, birth, 1),))))
         assert guard.state(key.node_id) is ACTIVE
-    for _ in range(3):
-        guard.pause_over()
+        for _ in range(3):
+            guard.pause_over()
     actions.sent.clear()
     actions.pauses.clear()
     return guard, actions
@@ -613,6 +696,118 @@ def test_a_number_that_leaps_is_not_gathered_with_others() -> None:
         guard.message_arrived("b", chain(sequence, sequence % LEAP))
     guard.pause_over()
     assert told_of_d(actions) == [1, 3, 3 + LEAP, 4 + LEAP]
+
+
+def test_a_hello_that_is_repeated_hides_nothing_that_has_gone() -> None:
+    guard, actions = guard_of_two()
+    guard.message_arrived("b", chain(1))  # which is told to c, and a pause begins
+    d = NodeKey("d", "1")
+    guard.message_arrived("b", update(Announcement(B, 3, (LinkEntry(A, 5, 1),)), gone=(d,)))
+    guard.message_arrived("c", encode_hello(GuardHello("1", 6)))
+    assert any(
+        isinstance(message, Update) and d in message.gone
+        for message in (parse(payload) for name, payload in actions.sent if name == "c")
+    )
+
+
+# ---- links that come up together ----
+
+
+def guard_of_three() -> tuple[WatchedGuard, Recorder]:
+    """Guard a, whose links to b, c and d come up together; c is the next to d as well."""
+    actions = Recorder()
+    guard = WatchedGuard("a", "1", actions)
+    for name in "bcd":
+        guard.link_up(name)
+    for name in "bcd":
+        guard.message_arrived(name, encode_hello(GuardHello("1", 5)))
+    assert len(actions.pauses) == 1
+    d = NodeKey("d", "1")
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, QUIET),))))
+    c = Announcement(C, 1, (LinkEntry(A, 5, QUIET), LinkEntry(d, 4, QUIET)))
+    guard.message_arrived("c", update(c))
+    guard.message_arrived(
+        "d", update(Announcement(d, 1, (LinkEntry(A, 5, QUIET), LinkEntry(C, 4, QUIET))))
+    )
+    return guard, actions
+
+
+def said(actions: Recorder) -> list[tuple[str, int]]:
+    """To whom which openings were told alone."""
+    messages = [(name, parse(payload)) for name, payload in actions.sent]
+    return [(name, message.number) for name, message in messages if isinstance(message, Opening)]
+
+
+def test_links_that_come_up_together_are_opened_when_nothing_is_heard_any_more() -> None:
+    guard, actions = guard_of_three()
+    assert own_openings(actions) == {"b": QUIET, "c": QUIET, "d": QUIET}
+    guard.pause_over()  # in which they came up
+    many = [NodeKey(f"x{number}", "1") for number in range(topology.FEW + 1)]
+    guard.message_arrived("b", update(*(Announcement(key, 1, ()) for key in many)))
+    guard.pause_over()
+    assert len(actions.pauses) == 3, "whether there was anything to tell or not"
+    assert said(actions) == []
+    assert guard.state("d") is BLOCKED
+    guard.pause_over()
+    assert said(actions) == [("b", 1), ("c", 1)]
+    assert own_openings(actions) == {"b": QUIET, "c": QUIET, "d": QUIET}, "nobody else is told"
+    assert guard.state("b") is LEARNING
+    guard.message_arrived("b", encode_opening(1))
+    assert guard.state("b") is ACTIVE
+    assert set(guard.reach()) == {"b"}, "of our own links those that are active"
+    guard.message_arrived("c", encode_opening(1))
+    assert guard.reach()["d"].path == ("a", "c", "d"), "of others those of the forest"
+    guard.message_arrived("c", encode_opening(0))
+    assert guard.state("c") is BLOCKED
+    guard.message_arrived("c", encode_opening(2))
+    assert guard.state("c") is ACTIVE
+    assert said(actions)[2:] == [("c", 2)]
+
+
+def test_news_that_never_end_do_not_keep_links_closed() -> None:
+    guard, actions = guard_of_three()
+    many = [NodeKey(f"x{number}", "1") for number in range(topology.FEW + 1)]
+    for sequence in range(1, topology.PATIENCE + 1):
+        assert said(actions) == []
+        guard.message_arrived("b", update(*(Announcement(key, sequence, ()) for key in many)))
+        guard.pause_over()
+    assert said(actions) == [("b", 1), ("c", 1)]
+
+
+def test_while_own_links_come_up_news_of_others_wait_for_another_pause() -> None:
+    guard, actions = guard_of_three()
+    actions.sent.clear()
+    x = NodeKey("x", "1")
+    guard.message_arrived("c", update(Announcement(x, 1, (LinkEntry(C, 3, QUIET),))))
+    c = (LinkEntry(A, 5, QUIET), LinkEntry(NodeKey("d", "1"), 4, QUIET), LinkEntry(x, 3, QUIET))
+    guard.message_arrived("c", update(Announcement(C, 2, c)))
+    guard.link_up("e")
+    guard.message_arrived("e", encode_hello(GuardHello("1", 5)))
+    actions.sent.clear()
+
+    def told_to_b() -> list[str]:
+        messages = [parse(payload) for name, payload in actions.sent if name == "b"]
+        nodes = [node for each in messages if isinstance(each, Update) for node in each.nodes]
+        return [node.node.node_id for node in nodes]
+
+    guard.pause_over()
+    assert told_to_b() == ["a"]
+    guard.pause_over()
+    assert sorted(told_to_b()) == ["a", "c", "d", "x"]
+
+
+def test_an_opening_counts_once_the_neighbor_has_announced_the_link() -> None:
+    actions = Recorder()
+    guard = WatchedGuard("a", "1", actions)
+    guard.link_up("b")
+    guard.message_arrived("b", encode_opening(1))
+    guard.message_arrived("b", encode_hello(GuardHello("1", 5)))
+    guard.message_arrived("b", encode_opening(1))
+    guard.message_arrived("b", update(Announcement(B, 1, (LinkEntry(A, 5, QUIET),))))
+    assert guard.state("b") is LEARNING
+    guard.message_arrived("b", encode_opening(1))
+    assert guard.state("b") is ACTIVE
+    assert own_openings(actions) == {"b": 1}, "this end is not quiet: its link came up alone"
 
 
 # ---- two nodes with one id ----
@@ -693,7 +888,10 @@ def test_status_is_json_and_shows_the_whole_fabric() -> None:
         b'{"v":1,"type":"update","nodes":[["b","1",0,[]]],"gone":[]}',
         b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1]]]],"gone":[]}',
         b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",0,0]]]],"gone":[]}',
-        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1,-1]]]],"gone":[]}',
+        b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1,-2]]]],"gone":[]}',
+        b'{"v":1,"type":"opening","number":-1}',
+        b'{"v":1,"type":"opening","number":1,"of":2}',
+        b'{"v":1,"type":"opening","number":4294967298}',
         b'{"v":1,"type":"update","nodes":[["b","1",1,[["b","1",1,0]]]],"gone":[]}',
         b'{"v":1,"type":"update","nodes":[["b","1",1,[["a","1",1,0],["a","2",1,0]]]],"gone":[]}',
         b'{"v":1,"type":"update","nodes":[],"gone":[["b"]]}',
@@ -717,7 +915,7 @@ def test_a_version_that_is_not_spoken_is_named() -> None:
 
 
 def test_a_neighbor_cannot_announce_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "MAX_NODES", 3)
+    monkeypatch.setattr(guarded_link, "MAX_NODES", 3)
     guard, actions = guard_with_active_link()
     strangers = [Announcement(NodeKey(f"n{i}", "1"), 1, ()) for i in range(3)]
     guard.message_arrived("b", update(*strangers[:2]))

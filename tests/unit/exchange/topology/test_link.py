@@ -11,6 +11,7 @@ from collections import deque
 import pytest
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.topology import link as topology_link
 from isthmus.exchange.topology.link import GuardedLink
 from isthmus.exchange.topology.messages import (
     LEAP,
@@ -19,6 +20,7 @@ from isthmus.exchange.topology.messages import (
     GuardHello,
     LinkEntry,
     NodeKey,
+    Update,
 )
 
 A, B, C, D = (NodeKey(name, f"{name}1") for name in "abcd")
@@ -91,19 +93,27 @@ def test_after_a_hello_nothing_is_believed_that_came_before_it(link: GuardedLink
     assert not link.may_open  # until the neighbor has announced this link anew
 
 
-def test_the_links_that_a_neighbor_vouches_for_are_counted(link: GuardedLink) -> None:
+def test_the_links_that_a_neighbor_vouches_for_are_counted(
+    link: GuardedLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology_link, "MAX_ENTRIES", 3)
+
+    def says_and_is_believed(announcement: Announcement) -> None:
+        link.check_room(Update((announcement,), ()))
+        link.vouch(announcement)
+
     two = (LinkEntry(B, 1, 1), LinkEntry(D, 1, 1))
-    link.vouch(says(C, *two))
-    link.vouch(says(D, LinkEntry(C, 1, 1)))
-    assert link.entries == 3
-    link.vouch(says(C, LinkEntry(B, 1, 1), sequence=2))
-    assert link.entries == 2
-    assert link.heard[C].sequence == 2
-    link.withdraw(C)
-    link.withdraw(C)
-    link.withdraw(A)
-    assert link.entries == 1
+    says_and_is_believed(says(C, *two))
+    says_and_is_believed(says(D, LinkEntry(C, 1, 1)))
+    with pytest.raises(RemoteProtocolError, match="more than 3 links"):
+        says_and_is_believed(says(D, LinkEntry(B, 1, 1), LinkEntry(C, 1, 1), sequence=2))
+    assert link.heard[D].sequence == 1
+    for sequence in range(2, 6):  # what is replaced does not count
+        says_and_is_believed(says(C, *two, sequence=sequence))
+    assert link.withdraw(C)
+    assert not link.withdraw(C)
     assert list(link.heard) == [D]
+    says_and_is_believed(says(D, LinkEntry(A, 1, 1), *two[:1], LinkEntry(C, 1, 1), sequence=2))
 
 
 # ---- the neighbor's opening --------------------------------------------------------------

@@ -14,12 +14,12 @@ from isthmus.reproduce.ildm.experiments import MIXED, RELATIVE, choose, experime
 def test_every_broker_alone_and_every_pattern_with_both_algorithms() -> None:
     made = {each.name: each for each in experiments(quick=True)}
     assert {f"single-{broker}" for broker in names()} <= made.keys()
-    for pattern, servers in (("A", 1), ("B", 5), ("C", 5), ("D", 5)):
+    for pattern, nodes in (("A", 1), ("B", 5), ("C", 5), ("D", 5)):
         for algorithm in ("pf", "sf"):
             scenario = made[f"{pattern}-{algorithm}"].scenario
             assert scenario.name == pattern
-            assert scenario.algorithm == algorithm
-            assert [server.broker for server in scenario.server] == ["mosquitto"] * servers
+            assert scenario.cooperation.algorithm == algorithm
+            assert [node.broker for node in scenario.node] == ["mosquitto"] * nodes
     assert made["mixed-C-sf"].brokers == MIXED
     assert len(set(MIXED)) == 5
     assert len(made) == len(names()) + 8 + 1
@@ -28,7 +28,7 @@ def test_every_broker_alone_and_every_pattern_with_both_algorithms() -> None:
 def test_the_full_one_mixes_brokers_in_three_patterns() -> None:
     mixed = [each for each in experiments(quick=False) if each.group == "mixed"]
     assert [each.name for each in mixed] == ["mixed-B-sf", "mixed-C-sf", "mixed-D-sf"]
-    assert [server.broker for server in mixed[0].scenario.server] == list(MIXED)
+    assert [node.broker for node in mixed[0].scenario.node] == list(MIXED)
 
 
 def test_a_bare_broker_of_many_threads_may_use_the_whole_server() -> None:

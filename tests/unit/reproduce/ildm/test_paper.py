@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from isthmus.bench.report.results import Result, result_of
-from isthmus.reproduce.ildm.paper import Claim, Range, at_least, compare, noise_of, ratio
+from isthmus.reproduce.claims import Claim, Range, at_least
+from isthmus.reproduce.ildm.paper import compare, noise_of, ratio
 from support.made_up_runs import CAPACITY, summary_row
 
 

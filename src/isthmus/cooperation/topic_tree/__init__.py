@@ -1,0 +1,1 @@
+"""One tree for the nodes that have a topic in common (Overlays)."""

@@ -1,0 +1,1 @@
+"""Trees that nodes build by themselves (Overlays)."""
