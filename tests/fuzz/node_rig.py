@@ -57,11 +57,20 @@ class FarNeighbor:
         self.waiters: list[Callable[[], None]] = []
         self.sent: list[Sent] = []
 
-    def send(self, message: Message, now_s: float, in_hand: object, label: bytes = b"") -> None:
+    def send(
+        self,
+        message: Message,
+        now_s: float,
+        in_hand: object,
+        label: bytes = b"",
+        *,
+        again: bool = False,
+    ) -> None:
         self.sent.append(
             (message.qos, message.retain, message.topic, message.payload, message.properties)
         )
         assert in_hand is None, "clients wait for their own broker"
+        assert not again, "no link has parted"
 
     def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
         for topic, frame in zip(topics, frames, strict=True):
