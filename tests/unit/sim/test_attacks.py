@@ -251,6 +251,7 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("topic-tree", "outages", 90045),  # a node between sent the newer one again first
         ("topic-tree", "double", 800094),  # sent directly after what has come after it
         ("topic-tree", "kills", 780149),
+        ("tree", "churn", 779891),  # retained: again by another way, while the broker was in doubt
     ],
 )
 def test_what_was_found_in_trees_stays_mended(algorithm: str, profile: str, seed: int) -> None:

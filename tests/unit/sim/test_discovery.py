@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from isthmus.cooperation.api import AnnouncedNode, Port
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.discovery import discovery as module
+from isthmus.exchange.discovery.datagrams import Announcement, write
 from isthmus.exchange.discovery.discovery import CLOCK_S, FORGET_S, DiscoverySettings
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
@@ -207,6 +209,31 @@ def test_a_flood_is_not_looked_at() -> None:
         a.exchange.discovery.arrived(b"flood", "192.0.2.66:4711")
     assert a.exchange.discovery.ignored["malformed"] <= module.MAX_IN_WINDOW
     assert a.exchange.discovery.ignored["too-many"] >= 10_000 - module.MAX_IN_WINDOW
+
+
+@pytest.mark.parametrize("algorithm", ["sf", "tree"])
+def test_announcements_of_nodes_that_are_not_there_keep_nobody_out(algorithm: str) -> None:
+    """Somebody who knows the secret invents very many at once, and goes on inventing."""
+    fabric, nodes = group("a", "b", algorithm=algorithm, datagrams=DatagramSettings())
+    fabric.run(10.0)
+    invented = count()
+
+    def invent(number: int) -> None:
+        for _ in range(number):
+            name = f"invented{next(invented)}"
+            discovery = nodes[0].exchange.discovery
+            stamp = discovery._host.wall_ms()
+            said = Announcement(name, "1", algorithm, f"{name}:1", stamp, b"")
+            for node in nodes:
+                node.exchange.discovery._in_window = 0
+                node.exchange.discovery.arrived(write(said, discovery._key), "192.0.2.66:4711")
+
+    nodes.append(fabric.node("c"))
+    invent(2 * module.MAX_FOUND)
+    for _ in range(30):
+        fabric.run(1.0)
+        invent(5)
+    assert delivered(fabric, nodes) == [[b"a", b"b", b"c"]] * 3
 
 
 def test_another_algorithm_is_not_linked_with() -> None:

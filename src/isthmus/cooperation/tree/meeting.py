@@ -6,7 +6,8 @@ other the one of the lower id dials; the other one does if it has not come about
 since perhaps only one of them hears the other.
 
 Who is silent and away for `FORGET_S` is not dialed any more.  Bounded: with `max_links` links, or
-addresses that are dialed, others are not.
+addresses that are dialed, others are not; who has been dialed for `TRIAL_S` in vain makes room for
+somebody else that is heard of, so that announcements of nodes that are not there keep nobody out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from isthmus.cooperation.tree.options import TreeOptions
 __all__ = ["Meeting"]
 
 FORGET_S: Final = 60.0
+TRIAL_S: Final = 5.0
 PATIENCE: Final = 2.0
 """How many times `announce_s` the node of the higher id waits to be dialed."""
 
@@ -36,6 +38,7 @@ class _Met:
     """A node that was heard of."""
 
     address: str
+    met_s: float
     heard_s: float
 
 
@@ -101,9 +104,9 @@ class Meeting:
             self._lose(name)  # it has moved
         if self._is_linked(name) or not node.address or node.address in self._wanted:
             return
-        if len(self._met) >= self._options.max_links:
+        if len(self._met) >= self._options.max_links and not self._make_room(now_s):
             return
-        self._met[name] = _Met(node.address, now_s)
+        self._met[name] = _Met(node.address, now_s, now_s)
         if self._port.node_id < name:
             self._dial(name)
         else:
@@ -122,6 +125,16 @@ class Meeting:
         met = self._met.get(name)
         if met is not None and not self._is_linked(name):
             self._port.create_session(met.address)
+
+    def _make_room(self, now_s: float) -> bool:
+        """Lose who has been dialed in vain for longest, if that is long enough."""
+        for name, met in self._met.items():
+            if not self._is_linked(name):
+                if met.met_s > now_s - TRIAL_S:
+                    return False
+                self._lose(name)
+                return True
+        return False
 
     def _forget(self) -> None:
         late_s = self._port.now() - FORGET_S

@@ -12,7 +12,7 @@ moment, since many may hear it.  A node that was found so is dialed no longer wh
 silent for `FORGET_S` and its link is down.
 
 Bounded: the latest stamps of `MAX_KNOWN` nodes are known, those heard of longest ago are forgotten;
-`MAX_FOUND` nodes are dialed, others are not.
+`MAX_FOUND` nodes are dialed, others are not; who has been dialed for `TRIAL_S` in vain makes room.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ CLOCK_S: Final = 300.0
 LATE_MS: Final = 10_000
 """How much later than a newer one an announcement may come."""
 FORGET_S: Final = 60.0
+TRIAL_S: Final = 5.0
 MAX_KNOWN: Final = 4_096
 MAX_FOUND: Final = 256
 """Nodes that are dialed because they have announced themselves."""
@@ -89,6 +90,14 @@ class _Known:
     """What is not greater has been forgotten, and does not count."""
 
 
+@dataclass(slots=True)
+class _Found:
+    """An address that is dialed because of an announcement."""
+
+    found_s: float
+    heard_s: float
+
+
 class Discovery:
     """Of one node."""
 
@@ -109,8 +118,7 @@ class Discovery:
         self._stamp = 0
         self._born_ms = host.wall_ms()
         self._known: dict[str, _Known] = {}
-        self._found: dict[str, float] = {}
-        """Addresses that are dialed because of an announcement, and when they were heard last."""
+        self._found: dict[str, _Found] = {}
         self._soon: set[str] = set()
         self._timer: Cancellable | None = None
         self._told_s: dict[str, float] = {}
@@ -167,8 +175,8 @@ class Discovery:
         assert self._settings is not None
         self.announce()
         now_s = self._host.now()
-        for address, heard_s in list(self._found.items()):
-            if now_s - heard_s > FORGET_S and self._owner.lose(address):
+        for address, found in list(self._found.items()):
+            if now_s - found.heard_s > FORGET_S and self._owner.lose(address):
                 del self._found[address]
         self._again(self._settings.every_s * self._host.random.uniform(0.8, 1.2))
 
@@ -258,21 +266,33 @@ class Discovery:
         if settings is None or not settings.links or not address or self._timer is None:
             return
         if address in self._found:
-            self._found[address] = self._host.now()
+            self._found[address].heard_s = self._host.now()
         elif (
             announcement.node_id not in self._soon
-            and len(self._soon) + len(self._found) < MAX_FOUND
             and not self._owner.is_in_fabric(announcement.node_id)
+            and (len(self._soon) + len(self._found) < MAX_FOUND or self._make_room())
         ):
             self._soon.add(announcement.node_id)
             delay_s = self._host.random.uniform(0.0, settings.every_s / 2)
             self._host.call_later(delay_s, lambda: self._link(announcement))
 
+    def _make_room(self) -> bool:
+        """Lose who has been dialed in vain for longest, if that is long enough."""
+        late_s = self._host.now() - TRIAL_S
+        for address, found in self._found.items():
+            if found.found_s > late_s:
+                break
+            if self._owner.lose(address):
+                del self._found[address]
+                return True
+        return False
+
     def _link(self, announcement: Announcement) -> None:
         self._soon.discard(announcement.node_id)
         address = announcement.address
         if not self._owner.is_in_fabric(announcement.node_id) and self._owner.found(address):
-            self._found[address] = self._host.now()
+            now_s = self._host.now()
+            self._found[address] = _Found(now_s, now_s)
 
     def status(self) -> dict[str, object]:
         """JSON-able."""

@@ -93,6 +93,8 @@ class BrokerCopies:
         self._written: dict[str, _Lately] = {}
         """What was written at QoS 0, by session."""
         self._doubtful: OrderedDict[bytes, float] = OrderedDict()
+        self._taken: dict[bytes, Version] = {}
+        """What the broker has acknowledged of topics that it is to be asked for all the same."""
         self._lost: deque[Iterator[bytes]] = deque()
         """What was written to sessions that are lost, and is to be asked for."""
 
@@ -143,11 +145,12 @@ class BrokerCopies:
     def known(self, message: Message, key: str, done: Callable[[], None]) -> None:
         """A neighbor's message that a comparison has brought before: `done` when the broker has it.
 
-        It may be owed still, and then it is given as it comes: if a newer one is known before its
-        turn comes, nobody would be given this one any more.
+        It may be owed still, and then it is given as it comes, unless the broker has taken it and
+        is only to be asked what it took last: if a newer one is known before its turn comes, nobody
+        would be given this one any more.
         """
         topic = message.topic
-        if topic not in self._store.owed:
+        if topic not in self._store.owed or str(self._taken.get(topic)) == message.version:
             done()
         elif topic in self._in_flight:
             self._when_known.setdefault(topic, []).append(done)
@@ -229,8 +232,10 @@ class BrokerCopies:
     def _acknowledged(self, topic: bytes, version: Version, key: str) -> None:
         self._forget_in_flight(topic, key)
         # An answer that comes after this is of the time before it.
-        if not (topic in self._doubtful or topic in self._to_ask):
-            self._store.settle(topic, version)
+        if topic in self._doubtful or topic in self._to_ask:
+            self._taken[topic] = version
+        else:
+            self._settle(topic, version)
             if topic in self._store.owed and topic not in self._in_flight:
                 self._to_give[topic] = None  # a newer one came by a comparison meanwhile
         self._soon()
@@ -326,9 +331,9 @@ class BrokerCopies:
         topics: list[bytes] = []
         for _ in range(min(ASK, len(self._to_ask))):
             topic, _ = self._to_ask.popitem()
-            if self._store.get(topic, now_ms) is None:
+            if topic not in self._store.owed or self._store.get(topic, now_ms) is None:
                 self._settle(topic)
-            elif topic in self._store.owed and topic not in self._asked:
+            elif topic not in self._asked:
                 topics.append(topic)
         if topics:
             self._asked.update(topics)
@@ -339,14 +344,12 @@ class BrokerCopies:
         for topic in topics:
             self._asked.discard(topic)
             retained = self._store.get(topic, now_ms)
+            if topic in self._in_flight or topic in self._doubtful:
+                continue  # it is asked for again
             if (
                 topic not in self._store.owed
-                or topic in self._in_flight
-                or topic in self._doubtful  # it is asked for again
-            ):
-                continue
-            if retained is None or (
-                found is not None and found.get(topic, b"") == retained.payload
+                or retained is None
+                or (found is not None and found.get(topic, b"") == retained.payload)
             ):
                 self._settle(topic)
             else:
@@ -354,8 +357,10 @@ class BrokerCopies:
                 self._to_give[topic] = None  # in its turn: many answers may come at once
         self._soon()
 
-    def _settle(self, topic: bytes) -> None:
-        version = self._store.version(topic)
+    def _settle(self, topic: bytes, version: Version | None = None) -> None:
+        """The broker has it, in this version or in the newest."""
+        self._taken.pop(topic, None)
+        version = version or self._store.version(topic)
         if version is not None:
             self._store.settle(topic, version)
 

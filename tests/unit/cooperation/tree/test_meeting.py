@@ -12,7 +12,7 @@ from isthmus.cooperation.api import (
     SessionKind,
     SessionStatus,
 )
-from isthmus.cooperation.tree.meeting import FORGET_S, Meeting
+from isthmus.cooperation.tree.meeting import FORGET_S, TRIAL_S, Meeting
 from isthmus.cooperation.tree.options import TreeOptions
 from support.algorithm_network import FakePort
 
@@ -182,3 +182,21 @@ def test_there_are_not_more_than_so_many_links() -> None:
     for index in range(10):
         case.hear(f"n{index}")
     assert len(case.port.dialed) == 3
+
+
+def test_who_is_dialed_in_vain_makes_room() -> None:
+    """Somebody announces nodes that are not there, one after the other and again and again."""
+    case = Case("a", max_links=3)
+    case.hear("here")
+    case.linked.add("here")
+    case.hear("false1")
+    case.later(TRIAL_S / 2)
+    case.hear("false2")
+    case.hear("true")
+    assert "true:1" not in case.port.dialed
+    case.later(TRIAL_S * 0.6)
+    case.hear("false1")
+    case.hear("true")
+    assert sorted(case.port.dialed) == ["false2:1", "here:1", "true:1"]
+    case.hear("another")
+    assert "another:1" not in case.port.dialed

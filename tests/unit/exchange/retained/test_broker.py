@@ -169,6 +169,18 @@ def test_what_a_comparison_brought_is_given_when_it_comes_if_it_is_still_owed(de
     assert len(desk.copies) == 0
 
 
+def test_what_the_broker_took_is_not_given_again_while_it_is_to_be_asked(desk: Desk) -> None:
+    """Two neighbors brought something at once; one comes again, by another way."""
+    desk.comes_live(b"one", "n")
+    desk.comes_live(b"two", "m")
+    for _, acknowledged in desk.injected:
+        acknowledged()
+    done: list[str] = []
+    comes_again(desk, b"two", done)
+    assert done == ["done"]
+    assert [message.payload for message, _ in desk.injected] == [b"one", b"two"]
+
+
 def test_what_is_on_its_way_to_the_broker_is_waited_for() -> None:
     desk = Desk()
     desk.copies.owe(desk.store_takes(b"old"), ask=False)
