@@ -105,6 +105,7 @@ bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
 	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
 	$(BIN)/python -m isthmus.sim.figures
 

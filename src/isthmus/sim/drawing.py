@@ -66,6 +66,7 @@ class Generator:
             delay_s=rng.choice((0.0, 0.001, 0.02, 0.3)),
             bytes_per_s=rng.choice((0.0, 0.0, 20_000.0)),
             lane_delay_s=random.Random(f"{self.seed}/lanes").choice((0.0, 0.0, 0.15)),
+            control_delay_s=random.Random(f"{self.seed}/lane-0").choice((0.0, 0.0, 0.0, 0.2)),
             settings=LinkSettings(
                 qos=rng.choice((1, 2)),
                 lanes=rng.choice((1, 1, 2, 3)),

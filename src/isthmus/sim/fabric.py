@@ -288,7 +288,8 @@ class SimFabric:
         # Every lost neighbor is noticed, and every one that can be reached is reached.
         settings = self.link_settings
         delay_s = max(
-            (w.delay_s + settings.lanes * w.lane_delay_s for w in self.network.wires()), default=0
+            (w.delay_of(lane) for w in self.network.wires() for lane in (0, settings.lanes)),
+            default=0,
         )
         delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
 

@@ -21,7 +21,8 @@ PAGE = "exact-simulator.md"
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    for name, describe in (("soak", _soak), ("soak-stars", _soak), ("fuzz-node", _fuzz)):
+    soaks = dict.fromkeys(("soak", "soak-trees", "soak-stars"), _soak)
+    for name, describe in (soaks | {"fuzz-node": _fuzz}).items():
         record = folder / f"{name}.json"
         if record.exists():
             text = describe(json.loads(record.read_text()))

@@ -64,6 +64,11 @@ class WireSettings:
     """0 for unlimited."""
     lane_delay_s: float = 0.0
     """How much longer each lane of a link takes than the one before."""
+    control_delay_s: float = 0.0
+    """How much longer the first one takes, by which control packets go."""
+
+    def delay_of(self, lane: int) -> float:
+        return self.delay_s + (lane * self.lane_delay_s if lane else self.control_delay_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ class SimChannel:
             self._owed += 1
             return
         lane = self.connection.lane if self.connection is not None else 0
-        delay_s = self._wire.delay_s + lane * self._wire.lane_delay_s
+        delay_s = self._wire.delay_of(lane)
         arrival_s = engine.now_s + delay_s
         if self._wire.bytes_per_s:
             self._free_s = max(engine.now_s, self._free_s) + len(data) / self._wire.bytes_per_s

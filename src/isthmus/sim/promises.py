@@ -432,7 +432,8 @@ class Promises:
         """
         if message.qos or self.schedule.profile not in RINGS or self._changes_ways():
             return False
-        slow = self.schedule.delay_s >= SLOW_S or self.schedule.lane_delay_s > 0
+        schedule = self.schedule
+        slow = schedule.delay_s >= SLOW_S or schedule.lane_delay_s or schedule.control_delay_s
         stalled = slow or any(
             cut_s < message.at_s + SETTLED_S and healed_s > message.at_s
             for cut_s, healed_s in self.cuts

@@ -103,7 +103,12 @@ class _Run:
             algorithm=algorithm,
             options=options,
             link=schedule.settings,
-            wire=WireSettings(schedule.delay_s, schedule.bytes_per_s, schedule.lane_delay_s),
+            wire=WireSettings(
+                schedule.delay_s,
+                schedule.bytes_per_s,
+                schedule.lane_delay_s,
+                schedule.control_delay_s,
+            ),
             trace=trace,
             settle_s=settle_s,
             discovery=DiscoverySettings() if schedule.discovery else None,

@@ -122,6 +122,7 @@ class Schedule:
     delay_s: float = 0.005
     bytes_per_s: float = 0.0
     lane_delay_s: float = 0.0
+    control_delay_s: float = 0.0
     settings: LinkSettings = field(default_factory=LinkSettings)
     discovery: bool = False
     """Nodes find each other."""
@@ -130,7 +131,8 @@ class Schedule:
     def __str__(self) -> str:
         lines = [
             f"schedule {self.seed} ({self.profile}): wires {self.delay_s:g} s "
-            f"{self.bytes_per_s:g} B/s, {self.lane_delay_s:g} s for each lane, {self.settings}",
+            f"{self.bytes_per_s:g} B/s, {self.lane_delay_s:g} s for each lane, "
+            f"{self.control_delay_s:g} s for the first, {self.settings}",
             *(f"  {node}" for node in self.nodes),
             *(f"  {client}" for client in self.clients),
             f"  links {' '.join('-'.join(pair) for pair in self.links)}",

@@ -253,6 +253,7 @@ class SpanningTree(CooperationAlgorithm):
         del self._labels[name]
         self._asked_s.pop(name, None)
         needed = self._building.link_down(name)
+        self.port.routes_changed()  # what comes by the tree that is being built
         tree = self._building.tree
         if needed or (tree is not None and name in tree.neighbors):
             self.port.set_timer(self._pause_s(self._options.repair_s), _REPAIR)
@@ -462,15 +463,15 @@ class SpanningTree(CooperationAlgorithm):
         tree = self._building.tree
         if tree is None:
             return Route(to_local_broker=here, pending=True)
-        edges, used, known = tree.neighbors, tree.label, True
+        edges, used, kept, known = tree.neighbors, tree.label, self._kept, True
         if label not in (b"", used) and (ahead := self._building.edges_of(label)) is not None:
-            edges, used, known = ahead, label, False
+            edges, used, kept, known = ahead, label, self._kept_ahead(tree), False
         if any(name not in self._sessions for name in edges):
             # It is no neighbor any more: who is beyond it will be in the next tree.
             return Route(to_local_broker=here, pending=True)
         known = known and not retain  # what is retained, all brokers have
         wanted = [name for name in edges if not known or self._goes_to(topic, name)]
-        neighbors = (self._sessions[name] for name in dict.fromkeys((*wanted, *self._kept)))
+        neighbors = (self._sessions[name] for name in dict.fromkeys((*wanted, *kept)))
         hops = [(each, used) for each in neighbors if not (each is arrived_on and label == used)]
         # Who is in another tree may rely on this node for nodes that this one does not reach.
         stranger = (
@@ -480,6 +481,15 @@ class SpanningTree(CooperationAlgorithm):
             and arrived_on.name not in self._building.mute | self._building.suspended
         )
         return Route.labeled(hops, to_local_broker=here, provisional=stranger)
+
+    def _kept_ahead(self, tree: Tree) -> dict[str, None]:
+        """`_kept` as it will be when the tree that is being built is used, or more.
+
+        Who is in that one without this node having asked it takes what comes by both ways once.
+        """
+        lost = (*tree.neighbors, *self._building.abandoned)
+        names = (name for name in lost if not self._building.is_asked(name))
+        return self._kept | dict.fromkeys(name for name in names if name in self._sessions)
 
     def _goes_to(self, topic: str, name: str) -> bool:
         """Whether somebody behind that neighbor in the tree may want it."""

@@ -351,6 +351,13 @@ class Building:
         children = sorted(joined.below)
         return (joined.parent, *children) if joined.parent else tuple(children)
 
+    def is_asked(self, neighbor: str) -> bool:
+        """Whether a neighbor is, as far as this node knows, in the tree that is being built."""
+        joined = self._joined
+        if joined is None or neighbor in self.mute or neighbor in self.suspended:
+            return False
+        return neighbor == joined.parent or neighbor in joined.asked
+
     # ---- links ---------------------------------------------------------------------------
 
     def link_up(self, neighbor: str) -> None:
