@@ -1,15 +1,19 @@
-"""Nobody lies, and it is hard all the same: long slow lines, and a root that is back at once.
+"""Nobody lies, and it is hard all the same.
 
-To be put into tests/property/ when F13 and F22 are mended.
+Long slow lines, a root that is back at once, messages that are there before the tree they are in.
 """
 
 from __future__ import annotations
 
+import zlib
 from itertools import combinations, pairwise
 
 import pytest
 
+from isthmus.cooperation.api import Resources
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.network import WireSettings
 
 
 @pytest.mark.parametrize(("count", "delay_s"), [(30, 0.3), (20, 0.5)])
@@ -50,3 +54,27 @@ def test_a_root_without_state_that_is_back_at_once_swallows_nothing(
     fabric.run(60)
     for name, subscriber in subscribers.items():
         assert sorted(subscriber.payloads()) == [b"b", b"c", b"d", b"e"], name
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+def test_what_comes_before_the_tree_it_is_in_waits_for_who_is_away(algorithm: str) -> None:
+    """p ── q, r is cut off: q has not adopted the tree without r, and gets messages in it."""
+    wire = WireSettings(0.03, lane_delay_s=-0.02)
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=LinkSettings(lanes=2), wire=wire)
+    p, q, r = (fabric.node(name) for name in "pqr")
+    p.resources = Resources(8.0, 8 << 30)
+    fabric.link(p, q)
+    fabric.link(q, r)
+    publisher, subscriber = p.client("p"), r.client("s")
+    subscriber.subscribe("t/#", qos=1)
+    fabric.settle()
+    # Control packets go by the first lane, this by the second one, which is faster.
+    topic = next(name for name in ("t/1", "t/2", "t/3") if zlib.crc32(name.encode()) % 2)
+    sent = [b"%d" % number for number in range(1_000)]
+    fabric.partition([r], [q])
+    for payload in sent:
+        assert publisher.publish(topic, payload, qos=1)
+        fabric.run(0.005)
+    fabric.heal()
+    fabric.settle()
+    assert subscriber.payloads() == sent
