@@ -88,6 +88,8 @@ class BrokerCopies:
         self._when_known: dict[bytes, list[Callable[[], None]]] = {}
         """Who waits for what is in flight."""
         self._asked: set[bytes] = set()
+        self._outdated: set[bytes] = set()
+        """Topics that are asked for, and of which the broker has taken something meanwhile."""
         self._local = _Lately()
         """When a local client published last; its own session brings it to the broker."""
         self._written: dict[str, _Lately] = {}
@@ -231,6 +233,8 @@ class BrokerCopies:
 
     def _acknowledged(self, topic: bytes, version: Version, key: str) -> None:
         self._forget_in_flight(topic, key)
+        if topic in self._asked:
+            self._outdated.add(topic)
         # An answer that comes after this is of the time before it.
         if topic in self._doubtful or topic in self._to_ask:
             self._taken[topic] = version
@@ -344,8 +348,13 @@ class BrokerCopies:
         for topic in topics:
             self._asked.discard(topic)
             retained = self._store.get(topic, now_ms)
+            outdated = topic in self._outdated
+            self._outdated.discard(topic)
             if topic in self._in_flight or topic in self._doubtful:
                 continue  # it is asked for again
+            if outdated and topic in self._store.owed:
+                self._to_ask[topic] = None
+                continue
             if (
                 topic not in self._store.owed
                 or retained is None

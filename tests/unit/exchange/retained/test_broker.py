@@ -194,3 +194,19 @@ def test_what_is_on_its_way_to_the_broker_is_waited_for() -> None:
     assert done == ["done"] * 2
     comes_again(desk, b"old", done)
     assert (len(done), len(desk.injected)) == (3, 1), "the broker has it"
+
+
+def test_an_answer_of_the_time_before_an_older_one_was_taken_does_not_count(desk: Desk) -> None:
+    """What was deleted meanwhile must not be at the broker because it once had nothing."""
+    desk.comes_live(b"older")
+    ((_, acknowledged),) = desk.injected
+    desk.copies.owe(desk.store_takes(b""), ask=False)
+    desk.run()
+    acknowledged()
+    desk.run()
+    desk.asked[0][1]({})
+    desk.run()
+    assert [topics for topics, _ in desk.asked] == [[b"t"]] * 2
+    desk.asked[1][1]({b"t": b"older"})
+    desk.run()
+    assert [message.payload for message, _ in desk.injected] == [b"older", b""]
