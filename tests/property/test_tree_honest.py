@@ -78,3 +78,23 @@ def test_what_comes_before_the_tree_it_is_in_waits_for_who_is_away(algorithm: st
     fabric.heal()
     fabric.settle()
     assert subscriber.payloads() == sent
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+def test_what_is_retained_at_qos_0_and_lost_with_a_link_comes_by_the_next_tree(
+    algorithm: str,
+) -> None:
+    """n0 ── n1 ── n2 is there when n0 ── n2, which was in the tree, is removed."""
+    fabric = SimFabric(seed=1, algorithm=algorithm)
+    n0, n1, n2 = (fabric.node(f"n{index}") for index in range(3))
+    fabric.link(n0, n1, delay_s=0.02)
+    fabric.link(n2, n0, delay_s=0.02)
+    publisher = n0.client("p")
+    fabric.settle()
+    fabric.link(n2, n1, delay_s=0.02)
+    fabric.run(0.2)
+    fabric.unlink(n2, n0)
+    assert publisher.publish("r", b"retained", qos=0, retain=True)
+    fabric.settle()
+    for node in (n0, n1, n2):
+        assert [each.payload for each in node.broker.retained.values()] == [b"retained"], node

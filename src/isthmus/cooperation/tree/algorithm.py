@@ -412,8 +412,9 @@ class SpanningTree(CooperationAlgorithm):
         self.port.routes_changed(resend=needed)
         for name in tree.neighbors:
             session = self._sessions.get(name)
-            if session is not None and (before is None or name not in before.nodes):
-                self.port.compare_retained(session)  # what went by the tree before
+            if session is not None and (before is None or name not in before.neighbors):
+                # What went by the tree before, and at QoS 0 may be lost with a link of it.
+                self.port.compare_retained(session)
         self._synchronize()
         if self._lost():
             self.port.set_timer(self._pause_s(self._options.repair_s), _REPAIR)
