@@ -356,6 +356,20 @@ def test_a_message_is_forwarded_for_each_label_and_given_once(
         assert counters(node)["repeated"] == 0
 
 
+def test_an_old_retained_message_is_given_once_while_its_path_is_set_up() -> None:
+    fabric, (a, b), (_, at_b) = mesh(Labeled, "ab")
+    assert at_b.publish("t/1", b"newest", qos=1, retain=True)
+    fabric.settle()
+    b.exchange.traffic.routes.is_pending = lambda _topic: True
+    for label in (b"l", b"m", b"n"):
+        message = Message(b"t/1", b"old", qos=1, retain=True, origin="x", version="1-0-x")
+        message.number = number_of("1", 1)
+        a.exchange.links.links["b"].send(message, fabric.now_s, None, label)
+    fabric.run(1.0)
+    assert b.broker.published[b"old"] == 1
+    assert b.broker.retained["t/1"].payload == b"newest"
+
+
 def test_what_comes_again_with_the_same_label_is_dropped() -> None:
     fabric, nodes, subscribers = mesh(Labeled, "abcd")
     published = publish(fabric, nodes, 0) + publish(fabric, nodes, 1)

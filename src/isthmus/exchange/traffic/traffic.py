@@ -464,9 +464,12 @@ class Traffic:
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self.routes.of(message, link.info)
         self.plain.remember(link.info, frame, message, route)
+        retained = message.retain and bool(message.version)
+        if retained and route.pending:  # whatever the path, all brokers are to have it
+            route = replace(route, to_local_broker=True)
         if route.to_local_broker and self._max_label_bytes and not self._is_for_broker(message):
             route = replace(route, to_local_broker=False)
-        if message.retain and message.version:
+        if retained:
             self._retained_arrived(message, route, in_hand, link.info.name)
         else:
             self._pass_on(message, route, in_hand, link.info.name)
@@ -543,11 +546,11 @@ class Traffic:
             self.counters["retained_known"] += 1
             if message.number:
                 self._pass_on(message, further, in_hand, key)
-            if (route.to_local_broker or route.pending) and in_hand is not None:
+            if route.to_local_broker and in_hand is not None:
                 self.retention.broker.known(message, key, in_hand.wait_for_broker())
             return
         self._pass_on(message, further, in_hand, key)
-        if not (route.to_local_broker or route.pending):
+        if not route.to_local_broker:
             return
         if local is message:
             done = in_hand.wait_for_broker() if in_hand is not None else None
