@@ -220,10 +220,12 @@ def test_one_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 COORDINATOR = """
+import signal
 import sys
 from pathlib import Path
 from isthmus.bench.coordinator.session import LoadSession
 from support.load_sessions import NOWHERE, small_scenario, stand_in
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a shell's foreground
 folder = Path(sys.argv[1])
 with LoadSession(small_scenario(folder), NOWHERE, folder / "log", command=stand_in()) as load:
     print("connected", flush=True)

@@ -59,7 +59,7 @@ def test_a_root_without_state_that_is_back_at_once_swallows_nothing(
 @pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
 def test_what_comes_before_the_tree_it_is_in_waits_for_who_is_away(algorithm: str) -> None:
     """p ── q, r is cut off: q has not adopted the tree without r, and gets messages in it."""
-    wire = WireSettings(0.03, lane_delay_s=-0.02)
+    wire = WireSettings(0.01, control_delay_s=0.02)
     fabric = SimFabric(seed=1, algorithm=algorithm, link=LinkSettings(lanes=2), wire=wire)
     p, q, r = (fabric.node(name) for name in "pqr")
     p.resources = Resources(8.0, 8 << 30)
@@ -98,3 +98,57 @@ def test_what_is_retained_at_qos_0_and_lost_with_a_link_comes_by_the_next_tree(
     fabric.settle()
     for node in (n0, n1, n2):
         assert [each.payload for each in node.broker.retained.values()] == [b"retained"], node
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+def test_what_a_node_that_joins_publishes_reaches_the_others(algorithm: str) -> None:
+    """From when its link is up, and long before there is a tree with it."""
+    fabric = SimFabric(seed=2, algorithm=algorithm)
+    a, b = fabric.node("a"), fabric.node("b")
+    fabric.link(a, b, delay_s=0.3)
+    subscriber = a.client("s")
+    subscriber.subscribe("t", qos=1)
+    fabric.run(10)
+    c = fabric.node("c")
+    publisher = c.client("p")
+    fabric.run(1)
+    fabric.link(c, b, delay_s=0.3)
+    while not any(link.state.up for link in c.exchange.links):
+        fabric.run(0.01)
+    sent = [b"%d" % number for number in range(100)]
+    for payload in sent:
+        assert publisher.publish("t", payload, qos=1)
+        fabric.run(0.02)
+    fabric.settle()
+    assert subscriber.payloads() == sent
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+def test_what_waits_for_a_neighbor_of_the_last_life_goes_over_another(algorithm: str) -> None:
+    """h is back and in a tree with x, whom it had not known; n, whom it had, comes over x."""
+    fabric = SimFabric(seed=3, algorithm=algorithm)
+    h, n = fabric.node("h", state_dir=True), fabric.node("n")
+    fabric.link(h, n, delay_s=0.5)
+    subscriber = n.client("s", clean_start=False, session_expiry_s=1_000)
+    subscriber.subscribe("t", qos=1)
+    fabric.settle()
+    fabric.crash(h)
+    x = fabric.node("x")
+    x.resources = Resources(8.0, 8 << 30)
+    fabric.link(h, x)
+    fabric.partition([n], [h, x])
+    fabric.restart(h)
+    fabric.run(5)
+    publisher = h.client("p")
+    fabric.run(1)
+    sent = [b"%d" % number for number in range(20)]
+    for payload in sent[:10]:
+        assert publisher.publish("t", payload, qos=1)
+    fabric.run(1)
+    fabric.link(x, n)
+    fabric.heal()
+    for payload in sent[10:]:
+        assert publisher.publish("t", payload, qos=1)
+        fabric.run(0.3)
+    fabric.settle()
+    assert subscriber.payloads() == sent

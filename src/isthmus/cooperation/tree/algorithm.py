@@ -462,7 +462,7 @@ class SpanningTree(CooperationAlgorithm):
     ) -> Route:
         here = arrived_on.kind is SessionKind.NEIGHBOR
         tree = self._building.tree
-        if tree is None:
+        if tree is None or (not here and self._is_to_join(tree)):
             return Route(to_local_broker=here, pending=True)
         edges, used, kept, known = tree.neighbors, tree.label, self._kept, True
         if label not in (b"", used) and (ahead := self._building.edges_of(label)) is not None:
@@ -482,6 +482,11 @@ class SpanningTree(CooperationAlgorithm):
             and arrived_on.name not in self._building.mute | self._building.suspended
         )
         return Route.labeled(hops, to_local_broker=here, provisional=stranger)
+
+    def _is_to_join(self, tree: Tree) -> bool:
+        """Whether this node is alone in its tree, and others that answer will be in the next."""
+        left_out = self._building.mute | self._building.suspended
+        return len(tree.nodes) == 1 and any(name not in left_out for name in self._labels)
 
     def _kept_ahead(self, tree: Tree) -> dict[str, None]:
         """`_kept` as it will be when the tree that is being built is used, or more.

@@ -25,11 +25,13 @@ hello that it has a `state_dir`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from isthmus.exchange import kept_records
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Outgoing
+from isthmus.exchange.traffic.message import Message
 
 __all__ = ["RECOVERY_S", "Awaited", "Recovery", "RecoveryOwner"]
 
@@ -61,15 +63,19 @@ class RecoveryOwner(Protocol):
 class Awaited:
     """A neighbor of the last life, and what waits for it."""
 
-    __slots__ = ("_topics", "bytes", "name", "timer")
+    __slots__ = ("_messages", "_topics", "bytes", "name", "timer")
 
     def __init__(self, name: str, timer: Cancellable) -> None:
         self.name = name
         self.timer = timer
         self.bytes = 0
         self._topics: dict[bytes, list[Outgoing]] = {}
+        self._messages: set[Message] = set()
 
     def wait(self, entry: Outgoing) -> None:
+        if entry.message in self._messages:
+            return  # it has got another way meanwhile
+        self._messages.add(entry.message)
         if entry.in_hand is not None:
             entry.in_hand.wait_for(self.name)
         self._topics.setdefault(entry.message.topic, []).append(entry)
@@ -81,6 +87,10 @@ class Awaited:
     def topics(self) -> list[bytes]:
         return list(self._topics)
 
+    def entries(self) -> Iterator[Outgoing]:
+        for entries in self._topics.values():
+            yield from entries
+
     def take(self, topic: bytes, most: int) -> list[Outgoing]:
         """The first that wait on `topic`; they do not any more."""
         entries = self._topics.get(topic, [])
@@ -89,17 +99,19 @@ class Awaited:
         if not entries:
             self._topics.pop(topic, None)
         self.bytes -= sum(entry.cost for entry in taken)
+        self._messages.difference_update(entry.message for entry in taken)
         return taken
 
     def take_all(self) -> list[Outgoing]:
-        taken = [entry for entries in self._topics.values() for entry in entries]
+        taken = list(self.entries())
         self._topics.clear()
+        self._messages.clear()
         self.bytes = 0
         return taken
 
     def only_here(self) -> int:
         """How many messages of this node's own clients wait."""
-        return sum(entry.in_hand is None for entries in self._topics.values() for entry in entries)
+        return sum(entry.in_hand is None for entry in self.entries())
 
 
 class Recovery:

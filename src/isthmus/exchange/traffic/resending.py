@@ -1,5 +1,6 @@
 """What neighbors have not acknowledged, on its way to where routes say now.
 
+Also what waits for neighbors of the last life (`recovery`): they may be reached over others now.
 Whether and where each of them goes is asked `STEP` messages in a turn, since there may be tens of
 thousands of them for a neighbor that is away.  Until it has been asked of all on a topic, what
 comes after them on it waits (`has`), so they stay in order.  If routes change again meanwhile, all
@@ -8,15 +9,16 @@ of it begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from isthmus.cooperation.api import Resend
 from isthmus.exchange.host import Host
-from isthmus.exchange.link.lane import Held
+from isthmus.exchange.link.lane import Held, Outgoing
 from isthmus.exchange.link.links import Links
 from isthmus.exchange.traffic.in_hand import InHand
 from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.traffic.recovery import Recovery
 from isthmus.mqtt.filters.topics import matches
 
 __all__ = ["Resending"]
@@ -34,6 +36,7 @@ class Resending:
         self,
         host: Host,
         links: Links,
+        recovery: Recovery,
         *,
         again: Callable[[Message, InHand | None], None],
         done: Callable[[bytes], None],
@@ -41,6 +44,7 @@ class Resending:
         """`again` sends a message where it goes now; `done` is told of topics."""
         self._host = host
         self._links = links
+        self._recovery = recovery
         self._again = again
         self._done = done
         self._topics: dict[bytes, _Unacknowledged] = {}
@@ -53,9 +57,8 @@ class Resending:
     def begin(self, filters: list[str] | None, needed: Resend | None) -> None:
         """All that is unacknowledged on topics that `filters` match; all without."""
         concerns, topics = _Concerns(filters), self._topics
-        for link in self._links:
-            name = link.info.name
-            for entry in link.unacknowledged():
+        for name, entries in self._unacknowledged():
+            for entry in entries:
                 message = entry.message
                 on_topic = topics.get(message.topic)
                 if on_topic is None:
@@ -70,6 +73,12 @@ class Resending:
         self._needed = needed
         if not self._working:
             self._work()
+
+    def _unacknowledged(self) -> Iterator[tuple[str, Iterable[Outgoing]]]:
+        for link in self._links:
+            yield link.info.name, link.unacknowledged()
+        for awaited in (*self._recovery.awaited.values(), *self._recovery.back.values()):
+            yield awaited.name, awaited.entries()
 
     def _work(self) -> None:
         left = STEP

@@ -143,7 +143,9 @@ class Traffic:
             again=self._send_again_soon,
             queue_bytes=links.settings.queue_bytes,
         )
-        self.resending = Resending(host, links, again=self._send_again, done=self._resent)
+        self.resending = Resending(
+            host, links, self.recovery, again=self._send_again, done=self._resent
+        )
         self.pending.is_blocked = self.resending.has
         self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
         self.detours.wait_for_path = self.pending.put
