@@ -251,6 +251,7 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("topic-tree", "outages", 90045),  # a node between sent the newer one again first
         ("topic-tree", "double", 800094),  # sent directly after what has come after it
         ("topic-tree", "kills", 780149),
+        ("tree", "duplicates", 5001554),  # two of one id contradicted each other without a pause
         ("tree", "churn", 779891),  # retained: again by another way, while the broker was in doubt
     ],
 )

@@ -86,7 +86,7 @@ SUSPENDED_S: Final = 60.0
 """How long a neighbor is, or is not counted as it is mute."""
 
 _FOUND, _GATHERED, _CHOOSE, _REPAIR, _REVIEW = "found", "gathered", "choose", "repair", "review"
-_TICK, _FORGIVE = "tick", "forgive"
+_TICK, _FORGIVE, _CONTRADICT = "tick", "forgive", "contradict"
 
 
 class SpanningTree(CooperationAlgorithm):
@@ -186,6 +186,8 @@ class SpanningTree(CooperationAlgorithm):
             lost = self._lost()
             if lost:
                 self._happens(PhaseEvent.BROKEN, f"lost: {_some(lost)}")
+        elif key == _CONTRADICT:
+            self._happens(PhaseEvent.STRANGER, "somebody else began a wave in this node's name")
         elif key == _REVIEW:
             self._review()
         elif key == _TICK:
@@ -199,6 +201,9 @@ class SpanningTree(CooperationAlgorithm):
 
     def wait(self) -> None:
         self.port.set_timer(TICK_S, _TICK)
+
+    def contradict(self) -> None:
+        self.port.set_timer(self._pause_s(0.0), _CONTRADICT)
 
     def _tick(self) -> None:
         before = set(self._building.mute)

@@ -77,7 +77,7 @@ class Tree:
 
 
 class BuildingActions(Protocol):
-    """What is to be done; none of it calls back."""
+    """What is to be done; none of it calls back, but for `contradict`."""
 
     def send(self, neighbor: str, message: TreeMessage) -> None: ...
 
@@ -87,6 +87,13 @@ class BuildingActions(Protocol):
 
     def wait(self) -> None:
         """Call `Building.tick` every second as long as it is in progress."""
+        ...
+
+    def contradict(self) -> None:
+        """Somebody has begun a wave in this node's name: call `begin`, whose wave is later.
+
+        Now or later; not again and again: it may be another node of that id, which does the same.
+        """
         ...
 
     def adopted(self, tree: Tree) -> None: ...
@@ -197,7 +204,7 @@ class Building:
         if joined is not None and wave == joined.wave:
             joined.silent[neighbor] = 0
         if wave.root == self._here and (joined is None or wave.beats(joined.wave)):
-            self.begin()  # nobody else may say so, and this is later
+            self._do.contradict()  # nobody else may say so
         elif joined is None or (wave != joined.wave and wave.beats(joined.wave)):
             own = self._do.candidate(wave.number)
             news = joined is None or is_later(wave.number, joined.wave.number)

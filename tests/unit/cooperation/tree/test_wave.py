@@ -36,6 +36,9 @@ class Node:
     def wait(self) -> None:
         pass
 
+    def contradict(self) -> None:
+        self.building.begin()
+
     def adopted(self, tree: Tree) -> None:
         self.trees.append(tree)
 
