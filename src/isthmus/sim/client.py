@@ -142,6 +142,8 @@ class SimClient:
         """With one, and without a PUBCOMP."""
         self._incoming: dict[int, Publish] = {}
         """What came last with an identifier; at QoS 2 until its PUBREL."""
+        self._ended_s = 0.0
+        """When its last connection that was accepted ended."""
 
     @property
     def connected(self) -> bool:
@@ -156,6 +158,8 @@ class SimClient:
     def connect(self) -> None:
         self.present = True
         if self.connection is None:
+            if self.level == 5 and self.node.engine.now_s - self._ended_s > self.session_expiry_s:
+                self._forget()
             if self.connecting is not None:
                 self.connecting(self)
             properties = NO_PROPERTIES
@@ -269,7 +273,7 @@ class SimClient:
     def _hang_up(self) -> None:
         assert self.connection is not None
         self.connection.close()
-        self.connection = None
+        self._ended(self.connection)
 
     # ---- what happens to it --------------------------------------------------------------
 
@@ -309,7 +313,7 @@ class SimClient:
         packet_id = publish.packet_id
         if publish.qos == 2:
             connection.send(PubRec(packet_id))
-            if packet_id in self._incoming:
+            if packet_id in self._incoming and self._incoming[packet_id].qos == 2:
                 return
         elif publish.qos == 1:
             connection.send(PubAck(packet_id))
@@ -335,9 +339,7 @@ class SimClient:
         if not session_present or not self.repeats_qos1:
             self._unacknowledged.clear()
         if not session_present:
-            self._unreceived.clear()
-            self._unreleased.clear()
-            self._incoming.clear()
+            self._forget()
         if self.wanted:
             self._subscribe(connection, tuple(self.wanted))
         for packet in (*self._unacknowledged.values(), *self._unreceived.values()):
@@ -347,8 +349,20 @@ class SimClient:
 
     def lost(self, connection: VirtualConnection) -> None:
         if connection is self.connection:
-            self.connection = None
+            self._ended(connection)
             self.node.engine.call_later(self.reconnect_s, self._come_back)
+
+    def _ended(self, connection: VirtualConnection) -> None:
+        self.connection = None
+        if connection.accepted:
+            self._ended_s = self.node.engine.now_s
+
+    def _forget(self) -> None:
+        """Its session is over, whatever the broker says of one that it has begun meanwhile."""
+        self._unacknowledged.clear()
+        self._unreceived.clear()
+        self._unreleased.clear()
+        self._incoming.clear()
 
     def _come_back(self) -> None:
         if self.present and self.connection is None:
