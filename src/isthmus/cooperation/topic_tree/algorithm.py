@@ -277,9 +277,7 @@ class TopicTree(SpanningTree):
                 self._overlays.look_at(said.names if said.publish else self._concerned(said.names))
                 self.port.routes_changed(said.names, resend=True)
         elif isinstance(said, Keeps):
-            self._keeps[name] = said
-            self._settle()
-            self.port.routes_changed(resend=True)
+            self._kept_there(name, said)
         elif isinstance(said, Begin):
             self._membership.begin(name)
             self._overlays.work_soon()
@@ -291,6 +289,14 @@ class TopicTree(SpanningTree):
             self.port.routes_changed(resend=True)
             self._synchronize()
         return True
+
+    def _kept_there(self, name: str, said: Keeps) -> None:
+        """Routes change only if it is known of all nodes what they want, and was not, or will."""
+        before = self._knows_all(), set(self._departed)
+        self._keeps[name] = said
+        self._settle()
+        if before != (self._knows_all(), self._departed):
+            self.port.routes_changed(resend=True)
 
     def _concerned(self, filters: Sequence[str]) -> Iterable[str] | None:
         """Topics whose members may have changed with these filters; None: all."""

@@ -58,7 +58,7 @@ class Detours:
         """Of neighbors whose own link does not carry messages: how they are reached, since when."""
         self.wait_for_path: Callable[[Message, Held | None], None]
         """Holds a message until the algorithm knows where it goes."""
-        self.wait_for_another_path: Callable[[Message, Held | None], None]
+        self.wait_for_another_path: Callable[[Message, Held | None, str], None]
         """The same, of one whose neighbor is given up."""
 
     def routes_changed(self) -> None:
@@ -203,7 +203,7 @@ class Detours:
         message = entry.message
         present = self._routes.of(message, self._source(message))
         if present.pending:
-            self.wait_for_another_path(message, entry.in_hand)
+            self.wait_for_another_path(message, entry.in_hand, neighbor)
             entry.finish(neighbor)
             return False
         hops = [
@@ -223,7 +223,7 @@ class Detours:
             link.send(message, self._host.now(), entry.in_hand, label)
         entry.finish(neighbor)
         if not self._guard.knows_ways:
-            reached = self._routes.algorithm.reaches(neighbor)
+            reached = self._routes.reaches(neighbor)
             if reached is None:
                 return not any(hop in message.passed_to for hop in present.hops)
             return not reached

@@ -47,8 +47,8 @@ class _Waiting:
     since_s: float
     given: bool
     """The local broker has it."""
-    elsewhere: bool
-    """It was on its way to a neighbor that is given up, and goes to others or is given up too."""
+    missed: str
+    """A neighbor that is given up and had not acknowledged it."""
 
 
 class PendingRoutes:
@@ -62,16 +62,19 @@ class PendingRoutes:
         present: Callable[[Message], Route],
         send: Callable[[Message, Route, Held | None], None],
         settled: Callable[[bytes], None],
+        reaches: Callable[[str], bool | None],
         queue_bytes: int,
         hold_s: float,
         holds_qos0: bool,
     ) -> None:
-        """`present` asks the algorithm, `send` passes on, `settled` is told of topics done with."""
+        """`present` asks the algorithm where, `reaches` whom it reaches by now, if it knows;
+        `send` passes on, `settled` is told of topics done with."""
         self._host = host
         self._counters = counters
         self._present = present
         self._send = send
         self._settled = settled
+        self._reaches = reaches
         self._queue_bytes = queue_bytes
         self._hold_s = hold_s
         self._holds_qos0 = holds_qos0
@@ -104,16 +107,16 @@ class PendingRoutes:
         in_hand: Held | None,
         *,
         given: bool = True,
-        elsewhere: bool = False,
+        missed: str = "",
     ) -> None:
-        """Hold `message`; `given` if the local broker has it, `elsewhere` if it was on its way."""
+        """Hold `message`; `given` if the local broker has it, `missed` who is given up with it."""
         holds = self._holds_qos0 or message.retain  # what is retained all brokers are to have
         if not message.qos and not (holds and self.has_room()):
             self._counters["pending_dropped"] += 1
             return
         if in_hand is not None:
             in_hand.wait_for(PATH)
-        waiting = _Waiting(message, in_hand, self._host.now(), given, elsewhere)
+        waiting = _Waiting(message, in_hand, self._host.now(), given, missed)
         on_topic = self._topics.setdefault(message.topic, deque())
         if on_topic and on_topic[-1].message.arrived_s > message.arrived_s:
             # What was on its way to a neighbor that is given up came before what waits here.
@@ -218,15 +221,22 @@ class PendingRoutes:
             hops = [hop for hop in route.hops if hop not in each.message.passed_to]
             to_broker = route.to_local_broker and not each.given
             route = Route.labeled(hops, to_local_broker=to_broker, provisional=route.provisional)
-            if each.elsewhere:
-                self._counters["rerouted" if hops else "given_up"] += 1
-                self._nowhere += not hops
+            if each.missed:
+                self._went_elsewhere(each.missed, bool(hops))
             self._send(each.message, route, each.in_hand)
             self._finished(each)
         if waiting is not None and not waiting:
             del self._topics[topic]
             self._settled(topic)
         return most
+
+    def _went_elsewhere(self, missed: str, sent: bool) -> None:
+        reached = self._reaches(missed)
+        if sent:
+            self._counters["rerouted"] += 1
+        if not (sent if reached is None else reached):
+            self._counters["given_up"] += 1
+            self._nowhere += 1
 
     # ---- ends ----------------------------------------------------------------------------
 

@@ -114,6 +114,9 @@ class Routes:
             )
         return route
 
+    def reaches(self, node_id: str) -> bool | None:
+        return self.algorithm.reaches(node_id)
+
     def of(self, message: Message, source: SessionInfo | None) -> Route:
         """Where `message` goes from `source`; None is a local client."""
         if message.retain:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from isthmus.cooperation.api import Resend, Route, SessionInfo
@@ -133,6 +132,7 @@ class Traffic:
             present=self.detours.present,
             send=self._pass_on_at_last,
             settled=lambda topic: self._forget_routes([topic.decode()]),
+            reaches=self.routes.reaches,
             queue_bytes=links.settings.queue_bytes,
             hold_s=hold_s,
             holds_qos0=links.settings.holds_pending_qos0,
@@ -149,7 +149,7 @@ class Traffic:
         self.pending.is_blocked = self.resending.has
         self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
         self.detours.wait_for_path = self.pending.put
-        self.detours.wait_for_another_path = partial(self.pending.put, elsewhere=True)
+        self.detours.wait_for_another_path = self._wait_for_another_path
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
@@ -170,6 +170,9 @@ class Traffic:
             self.pending.routes_changed([topic.decode()])
         else:
             self._forget_routes([topic.decode()])
+
+    def _wait_for_another_path(self, message: Message, in_hand: Held | None, missed: str) -> None:
+        self.pending.put(message, in_hand, missed=missed)
 
     def _send_again_soon(self, message: Message, in_hand: InHand) -> None:
         self._send_again(message, in_hand)

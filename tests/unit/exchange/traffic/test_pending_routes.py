@@ -32,6 +32,7 @@ class Rig:
         self.sent: list[Message] = []
         self.there: set[bytes] = set()
         self.neighbors: tuple[SessionInfo, ...] = ()
+        self.reached: dict[str, bool] = {}
         self.when_asked: Callable[[], None] = lambda: None
         self.pending = PendingRoutes(
             cast(Host, self),
@@ -39,6 +40,7 @@ class Rig:
             present=self._present,
             send=lambda message, _route, _in_hand: self.sent.append(message),
             settled=lambda _topic: None,
+            reaches=self.reached.get,
             queue_bytes=1 << 30,
             hold_s=HOLD_S,
             holds_qos0=False,
@@ -137,7 +139,7 @@ def test_what_was_on_its_way_elsewhere_is_rerouted_or_given_up() -> None:
     for number in range(3):
         message = Message(b"t", b"%d" % number, qos=1)
         message.passed_to = ((one, b""), (other, b""))[: number + 1]
-        rig.pending.put(message, None, elsewhere=number > 0)
+        rig.pending.put(message, None, missed="gone" if number else "")
     rig.neighbors = (one, other)
     rig.there.add(b"t")
     rig.pending.routes_changed(None)
@@ -145,11 +147,23 @@ def test_what_was_on_its_way_elsewhere_is_rerouted_or_given_up() -> None:
     assert rig.counters == {"given_up": 2}
     message = Message(b"t", b"3", qos=1)
     message.passed_to = ((one, b""),)
-    rig.pending.put(message, None, elsewhere=True)
+    rig.pending.put(message, None, missed="gone")
     rig.pending.routes_changed(None)
     rig.run(1.0)
     assert rig.counters == {"given_up": 2, "rerouted": 1}
     assert rig.logged == [{"messages": 2}]
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_what_goes_to_others_is_given_up_unless_the_neighbor_is_reached(reached: bool) -> None:
+    rig = Rig()
+    rig.reached["gone"] = reached
+    rig.pending.put(Message(b"t", b"1", qos=1), None, missed="gone")
+    rig.neighbors = (SessionInfo(1, SessionKind.NEIGHBOR, "n1"),)
+    rig.there.add(b"t")
+    rig.pending.routes_changed(None)
+    rig.run(1.0)
+    assert rig.counters == ({"rerouted": 1} if reached else {"rerouted": 1, "given_up": 1})
 
 
 class Counted(float):
