@@ -168,7 +168,7 @@ class LinkTable(Section):
     qos: Qos = Field(default=1, examples=[1])
     lanes: int = Field(default=1, ge=1, le=64, examples=[1])
     spread: Literal["topic", "round-robin"] = Field(default="topic", examples=["topic"])
-    dead_after_s: Seconds = Field(default=2.0, ge=0.2, le=60, examples=[2.0])
+    dead_after_s: Seconds = Field(default=1.8, ge=0.2, le=60, examples=[1.8])
     hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
     queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
     pending_qos0: Literal["drop", "hold"] = Field(default="drop", examples=["drop"])

@@ -70,6 +70,7 @@ class Generator:
             settings=LinkSettings(
                 qos=rng.choice((1, 2)),
                 lanes=rng.choice((1, 1, 2, 3)),
+                dead_after_s=2.0,
                 hold_s=hold_s,
                 secret=rng.choice((b"", b"", b"secret")),
             ),

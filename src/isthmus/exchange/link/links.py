@@ -69,7 +69,7 @@ class LinkSettings:
     qos: int = 1
     lanes: int = 1
     round_robin: bool = False
-    dead_after_s: float = 2.0
+    dead_after_s: float = 1.8
     hold_s: float = 60.0
     greeting_s: float = 5.0
     queue_bytes: int = 16 << 20
