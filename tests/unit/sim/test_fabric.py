@@ -153,8 +153,11 @@ def test_a_slow_link_holds_publishers_back_instead_of_dropping() -> None:
 
 
 def flooded_with_retained() -> tuple[SimFabric, SimClient, SimClient]:
-    """A client of a publishes far more retained messages than the link to b carries at once."""
-    fabric = SimFabric(seed=4, algorithm="pf")
+    """A client of a publishes far more retained messages than the link to b carries at once.
+
+    On a simulated wire what was written at once arrives at once, here after 2 s.
+    """
+    fabric = SimFabric(seed=4, algorithm="pf", link=LinkSettings(dead_after_s=3.0))
     a, b = fabric.node("a"), fabric.node("b")
     fabric.link(a, b, bytes_per_s=100_000)
     subscriber, flooder, publisher = b.client("s"), a.client("flooder"), a.client("p")
