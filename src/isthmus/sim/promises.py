@@ -59,6 +59,8 @@ class PromisedMessage:
     expiry_s: int | None = None
     links: frozenset[tuple[str, str]] = frozenset()
     """`outlast`: which node had which neighbor just then, also if the link between was cut."""
+    linked: bool = True
+    """Whether a link of its node was up."""
 
 
 @dataclass(slots=True)
@@ -113,6 +115,7 @@ class Promises:
                 len(self.messages),
                 expiry_s,
                 self._links() if self.schedule.profile == "outlast" else frozenset(),
+                any(link.state.up for link in client.node.exchange.links),
             )
         return True
 
@@ -212,6 +215,8 @@ class Promises:
             return True
         if message.topic in client.node.broker.poison:
             return True
+        if self.schedule.profile == "storms" and not message.linked:
+            return bool(self.fabric.nodes[message.node].ended_s)  # it has just come back
         return self._touched(message, client)
 
     def _touched(self, message: PromisedMessage, client: SimClient) -> bool:

@@ -5,7 +5,8 @@ way of nodes that run and links that carry in both directions.  Everything else 
 once and for longer than any limit: links are cut, in one direction or both, nodes are killed,
 stopped and come back, wires become slow, brokers too, clocks jump.  So with an algorithm that
 survives changes whatever a client of a steady node publishes reaches the clients of all steady
-nodes, and once.
+nodes, and once.  And when all is over, one that had ended comes back, and whatever a client of it,
+the *visitor*, publishes from when a link of it is up reaches them, too.
 
 One *gust* after the other is drawn: faults that overlap, and that together leave the steady nodes
 connected.  Between gusts links have the time to come back, or the hold time is longer than what two
@@ -48,7 +49,25 @@ class StormGenerator(Generator):
         self.base = self._shape(crashes=False, hold_s=self.hold_s)
         for _ in range(self.rng.randint(1, 3)):
             self._gust()
+        self.now_s = self.end_s + RECONNECTED_S
+        self._visit(random.Random(f"{self.seed}/visit"))
         return self._made()
+
+    def _visit(self, rng: random.Random) -> None:
+        """The visitor's node ends and comes back, and the visitor with it."""
+        node = rng.choice(self.mortal)
+        visitor = ClientSpec("visitor", node, session_expiry_s=0xFFFF_FFFF)
+        self.base = replace(self.base, clients=(*self.base.clients, visitor))
+        self._add("crash", node, rng.choice(("told", "silent")))
+        back_s = rng.choice((0.05, 1.0, 5.0))
+        self._add("restart", node, after_s=back_s)
+        topics = rng.sample(TOPICS, 2)
+        for number in range(rng.choice((5, 20, 60))):
+            after_s = back_s + 0.05 * number
+            qos = str(rng.choice((1, 2)))
+            self._add(
+                "publish", "visitor", rng.choice(topics), qos, "0", self._payload(), after_s=after_s
+            )
 
     # ---- shape ---------------------------------------------------------------------------
 
