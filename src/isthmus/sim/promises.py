@@ -115,7 +115,7 @@ class Promises:
                 len(self.messages),
                 expiry_s,
                 self._links() if self.schedule.profile == "outlast" else frozenset(),
-                any(link.state.up for link in client.node.exchange.links),
+                client.node.running and any(link.state.up for link in client.node.exchange.links),
             )
         return True
 
