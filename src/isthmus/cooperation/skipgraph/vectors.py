@@ -49,11 +49,13 @@ class MembershipVector:
 
     def digit(self, level: int) -> int:
         """The one by which the lists of `level` fall apart into those of the next."""
-        return self.value // self.base**level % self.base
+        place: int = self.base**level
+        return self.value // place % self.base
 
     def prefix(self, level: int) -> int:
         """Its first digits: the list of `level` that the node is in."""
-        return self.value % self.base**level
+        place: int = self.base**level
+        return self.value % place
 
     def common_digits(self, other: MembershipVector) -> int:
         """The highest level whose list both are in."""

@@ -1,0 +1,172 @@
+"""The steps of a range query on arrays: many queries at once (thesis Fig. 4.2 and 4.3).
+
+A query is on its way as a *visit*: a node, and the range of nodes that it is to take care of,
+half-open, by their numbers in the order of keys.  Many visits are one *frontier*.  A step makes the
+next frontier by a few array operations for each level: what `cooperation.skipgraph.forwarding`
+decides node by node.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isthmus.sim.bulk.graph import SkipGraph
+from isthmus.sim.bulk.levels import Ints
+
+__all__ = ["STEPS", "Counts", "Sent", "StrategyName", "Visits", "approach", "joined", "together"]
+
+StrategyName = Literal["mrf", "sfb"]
+Counts = npt.NDArray[np.int64]
+
+
+class Visits(NamedTuple):
+    """A frontier; all arrays are of the same length."""
+
+    node: Ints
+    low: Ints
+    high: Ints
+    weight: Counts
+    """How many queries it stands for."""
+    hops: Counts | None = None
+    """The hops of all of them together, where visits of different hops are joined."""
+    query: Ints | None = None
+    """Whose it is, where visits are not joined at all."""
+
+    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64] | slice) -> Visits:
+        return Visits(
+            self.node[chosen],
+            self.low[chosen],
+            self.high[chosen],
+            self.weight[chosen],
+            None if self.hops is None else self.hops[chosen],
+            None if self.query is None else self.query[chosen],
+        )
+
+
+Sent = tuple[Ints, Visits]
+"""Who sends, and what."""
+
+
+def together(*parts: Sent) -> Sent:
+    if len(parts) == 1:
+        return parts[0]
+    hops = [visits.hops for _, visits in parts if visits.hops is not None]
+    queries = [visits.query for _, visits in parts if visits.query is not None]
+    return np.concatenate([source for source, _ in parts]), Visits(
+        np.concatenate([visits.node for _, visits in parts]),
+        np.concatenate([visits.low for _, visits in parts]),
+        np.concatenate([visits.high for _, visits in parts]),
+        np.concatenate([visits.weight for _, visits in parts]),
+        np.concatenate(hops) if hops else None,
+        np.concatenate(queries) if queries else None,
+    )
+
+
+def joined(visits: Visits, size: int) -> Visits:
+    """Each node and range once."""
+    if len(visits.node) < 2:
+        return visits
+    reach = int(np.abs(visits.node - visits.low).max()) + 1
+    span = int((visits.high - visits.low).max()) + 1
+    if size * 2 * reach * span >= 1 << 63:
+        return visits  # too large to be told apart by one number; joining is not needed
+    number = visits.node.astype(np.int64) * (2 * reach)
+    number += visits.node - visits.low + reach
+    number *= span
+    number += visits.high - visits.low
+    sorting = np.argsort(number)
+    number = number[sorting]
+    first = np.concatenate((np.ones(1, bool), number[1:] != number[:-1]))
+    if first.all():
+        return visits
+    starts = np.flatnonzero(first)
+    hops = visits.hops
+    return visits.take(sorting[first])._replace(
+        weight=np.add.reduceat(visits.weight[sorting], starts),
+        hops=None if hops is None else np.add.reduceat(hops[sorting], starts),
+    )
+
+
+def approach(graph: SkipGraph, visits: Visits) -> Sent:
+    """One hop nearer to the range: to the farthest neighbor that is not beyond it."""
+    from_right = visits.take((visits.node >= visits.high) & (visits.low < visits.high))
+    from_left = visits.take((visits.node < visits.low) & (visits.low < visits.high))
+    left = farthest(graph.left, from_right.node, from_right.low, -1)
+    right = farthest(graph.right, from_left.node, from_left.high - 1, 1)
+    return together(
+        (from_right.node, from_right._replace(node=left)),
+        (from_left.node, from_left._replace(node=right)),
+    )
+
+
+def farthest(rows: tuple[Ints, ...], node: Ints, bound: Ints, sign: int) -> Ints:
+    """The neighbor of the highest level up to `bound`, itself included; the one beside at least.
+
+    Neighbors of higher levels are farther away, so the first one beyond ends it.
+    """
+    best = node + np.int32(sign)
+    active = np.flatnonzero(best != bound)
+    for row in rows:
+        if not len(active):
+            break
+        reached = row[node[active]]
+        good = reached >= bound[active] if sign < 0 else reached <= bound[active]
+        active = active[good]
+        best[active] = reached[good]
+    return best
+
+
+def mrf(graph: SkipGraph, visits: Visits) -> Sent:
+    """Fig. 4.3: the range falls apart at the node itself."""
+    below = visits.take(visits.node > visits.low)
+    above = visits.take(visits.node < visits.high - 1)
+    left = farthest(graph.left, below.node, below.low, -1)
+    right = farthest(graph.right, above.node, above.high - 1, 1)
+    return together(
+        (below.node, below._replace(node=left, high=below.node)),
+        (above.node, above._replace(node=right, low=above.node + np.int32(1))),
+    )
+
+
+def sfb(graph: SkipGraph, visits: Visits) -> Sent:
+    """Fig. 4.2: the range falls apart at the neighbors.  Here from the nearest to the farthest."""
+    parts: list[Sent] = []
+    rest = visits.take(visits.node < visits.high - 1)
+    near = rest.node + np.int32(1)
+    for row in graph.right:
+        if not len(near):
+            break
+        far = row[rest.node]
+        ends = np.minimum(far, rest.high)
+        split = ends != near
+        some = rest.take(split)
+        parts.append(
+            (some.node, some._replace(node=near[split], low=near[split], high=ends[split]))
+        )
+        on = far < rest.high
+        rest, near = rest.take(on), far[on]
+    parts.append((rest.node, rest._replace(node=near, low=near)))
+    rest = visits.take(visits.node > visits.low)
+    near = rest.node - np.int32(1)
+    for row in graph.left:
+        if not len(near):
+            break
+        far = row[rest.node]
+        ends = np.maximum(far, rest.low - np.int32(1))
+        split = ends != near
+        some = rest.take(split)
+        above = near[split] + np.int32(1)
+        parts.append(
+            (some.node, some._replace(node=near[split], low=ends[split] + np.int32(1), high=above))
+        )
+        on = far >= rest.low
+        rest, near = rest.take(on), far[on]
+    parts.append((rest.node, rest._replace(node=near, high=near + np.int32(1))))
+    return together(*parts)
+
+
+STEPS: Final = {"mrf": mrf, "sfb": sfb}
+"""What becomes of visits inside their ranges."""
