@@ -6,10 +6,6 @@ zone around it is halved, along one dimension after the other, and the newcomer 
 Flooding (`flood`): a publisher sends to all its neighbors.  Who gets a message along dimension i
 sends it on along the dimensions below i, both ways, and along i away from where it came; not where
 that would lead more than half way round the torus from the publisher.  Repetitions are dropped.
-
-*A departure*: with zones of different size a node may get a message along a lower dimension first,
-and would drop the one along a higher dimension that it alone was to send on; some members would get
-nothing.  Here it still sends that one on where it has not yet.
 """
 
 from __future__ import annotations
@@ -103,24 +99,19 @@ def flood(can: Can, publisher: int) -> Flood:
     hops = np.full(len(can.neighbors), -1, np.int32)
     hops[publisher] = 0
     origin = (can.low[publisher] + can.high[publisher]) // 2
-    sent: set[tuple[int, Way]] = set()
-    waiting: deque[tuple[int, list[Way]]] = deque()
     every = [(along, sign) for along in range(can.dimensions) for sign in (-1, 1)]
-    waiting.append((publisher, every))
+    waiting = deque([(publisher, every)])
     messages = 0
     while waiting:
         node, ways = waiting.popleft()
         for way in ways:
-            if (node, way) in sent or (node != publisher and _is_half_way(can, node, way, origin)):
+            if node != publisher and _is_half_way(can, node, way, origin):
                 continue
-            sent.add((node, way))
             for other in can.neighbors[node][way]:
                 messages += 1
                 if hops[other] < 0:
                     hops[other] = hops[node] + 1
-                if other != publisher:
-                    lower = [each for each in every if each[0] < way[0]]
-                    waiting.append((other, [*lower, way]))
+                    waiting.append((other, [*(each for each in every if each[0] < way[0]), way]))
     return Flood(hops, messages)
 
 

@@ -66,6 +66,8 @@ def level_lists(
     """
     if len(vectors) >= 1 << 31:
         raise ValueError(f"{len(vectors):,} nodes; there can be {(1 << 31) - 1:,}")
+    if not len(vectors):
+        return
     order = np.arange(len(vectors), dtype=np.int32)
     place: int = 1
     for number in range(digits_of(base) + 1):
@@ -76,8 +78,8 @@ def level_lists(
         kept = _accompanied(order, follows, owners)
         if not kept.all():
             order, vectors = order[kept], vectors[kept]
-        if not len(order):
-            return
+            if not len(order):
+                return
         place *= base
 
 

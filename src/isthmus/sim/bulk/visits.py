@@ -91,9 +91,13 @@ def joined(visits: Visits, size: int) -> Visits:
 
 
 def approach(graph: SkipGraph, visits: Visits) -> Sent:
-    """One hop nearer to the range: to the farthest neighbor that is not beyond it."""
-    from_right = visits.take((visits.node >= visits.high) & (visits.low < visits.high))
-    from_left = visits.take((visits.node < visits.low) & (visits.low < visits.high))
+    """One hop nearer to the range: to the farthest neighbor that is not beyond it.
+
+    Where nobody is inside, it ends beside the range: at the rendezvous point, if it is subscribers
+    that are missing and publishers that do not know it yet (§3.2.1).
+    """
+    from_right = visits.take((visits.node >= visits.high) & (visits.node > visits.low))
+    from_left = visits.take((visits.node < visits.low) & (visits.node < visits.high - 1))
     left = farthest(graph.left, from_right.node, from_right.low, -1)
     right = farthest(graph.right, from_left.node, from_left.high - 1, 1)
     return together(
