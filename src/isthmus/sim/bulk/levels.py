@@ -5,8 +5,8 @@ stably, puts every list of level i in one piece, in the order of keys.  And leve
 level i by one stable partition by the next digit: no sorting at all.
 
 Only one level is in memory at a time, and whoever is alone in its list is left out from the next
-level on, so after log(N) levels there is little left.  That makes it O(N log N) time, and about
-`BYTES_PER_NODE` bytes for each node.
+level on, so after log(N) levels there is little left.  That makes it O(N log N) time, and some tens
+of bytes for each node (`memory`).
 
 With `blocks`, nodes of different blocks (topics) are in different lists.  Inside a block everybody
 has the neighbors that it has in the whole graph, as blocks lie in one piece in the order of keys.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +23,10 @@ import numpy.typing as npt
 from isthmus.cooperation.skipgraph.vectors import digits_of
 from isthmus.sim.bulk.vectors import Vectors
 
-__all__ = ["BYTES_PER_NODE", "Ints", "Level", "level_lists", "table_sizes"]
+__all__ = ["Ints", "Level", "distinct_neighbors", "level_lists", "table_sizes"]
 
 Ints = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
-
-BYTES_PER_NODE: Final = 44
-"""At most, while the lists of single-key nodes are made: order, vectors and flags, twice each, and
-the vectors they are made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +136,18 @@ def table_sizes(
         found[left] += np.uint8(1)
         found[right] += np.uint8(1)
     return found
+
+
+def distinct_neighbors(vectors: Vectors, owners: Ints, base: int = 2) -> npt.NDArray[np.int64]:
+    """How many different nodes the tables of each physical node have (§3.4.4, Fig. 3.14)."""
+    count = int(owners.max(initial=-1)) + 1
+    pairs = np.zeros(0, np.int64)
+    for level in level_lists(vectors, base, owners=owners):
+        left, right = (owners[side].astype(np.int64) for side in level.pairs())
+        foreign = left != right
+        left, right = left[foreign], right[foreign]
+        found = np.unique(np.minimum(left, right) * count + np.maximum(left, right))
+        pairs = np.union1d(pairs, found)
+    return np.bincount(pairs // max(count, 1), minlength=count) + np.bincount(
+        pairs % max(count, 1), minlength=count
+    )

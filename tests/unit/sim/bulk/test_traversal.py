@@ -14,7 +14,7 @@ from isthmus.cooperation.skipgraph.forwarding import STRATEGIES
 from isthmus.cooperation.skipgraph.keys import Kind, subscribers_of
 from isthmus.cooperation.skipgraph.rendezvous import has_subscribers, is_rendezvous_point
 from isthmus.sim.bulk.graph import skip_graph
-from isthmus.sim.bulk.levels import Ints, table_sizes
+from isthmus.sim.bulk.levels import Ints, distinct_neighbors, table_sizes
 from isthmus.sim.bulk.totals import total_hops
 from isthmus.sim.bulk.traversal import Trace, spread
 from isthmus.sim.bulk.vectors import ideal_vectors
@@ -126,6 +126,9 @@ def test_table_sizes_are_those_of_the_nodes() -> None:
             for name, table in network.tables.items()
             if name in set(network.names)
         }
+        distinct = distinct_neighbors(network.vectors, network.owners, network.base).tolist()
+        for name, owner in zip(network.names, network.owners.tolist(), strict=True):
+            assert distinct[owner] == len({entry.node for entry in network.tables[name].others})
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 7, 12, 17])
