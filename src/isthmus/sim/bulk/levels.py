@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from isthmus.cooperation.skipgraph.vectors import digits_of
 from isthmus.sim.bulk.vectors import Vectors
 
 __all__ = ["Ints", "Level", "distinct_neighbors", "level_lists", "table_sizes"]
+
+MAX_WAITING: Final = 1 << 25
+"""Pairs of neighbors that are kept before repetitions are taken out."""
 
 Ints = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
@@ -141,13 +145,24 @@ def table_sizes(
 def distinct_neighbors(vectors: Vectors, owners: Ints, base: int = 2) -> npt.NDArray[np.int64]:
     """How many different nodes the tables of each physical node have (§3.4.4, Fig. 3.14)."""
     count = int(owners.max(initial=-1)) + 1
-    pairs = np.zeros(0, np.int64)
+    pairs: list[npt.NDArray[np.int64]] = []
+    waiting = 0
     for level in level_lists(vectors, base, owners=owners):
         left, right = (owners[side].astype(np.int64) for side in level.pairs())
         foreign = left != right
         left, right = left[foreign], right[foreign]
-        found = np.unique(np.minimum(left, right) * count + np.maximum(left, right))
-        pairs = np.union1d(pairs, found)
-    return np.bincount(pairs // max(count, 1), minlength=count) + np.bincount(
-        pairs % max(count, 1), minlength=count
-    )
+        pairs.append(np.minimum(left, right) * count + np.maximum(left, right))
+        waiting += len(left)
+        if waiting > MAX_WAITING:
+            pairs, waiting = [_each_once(np.concatenate(pairs))], 0
+    all_ = _each_once(np.concatenate(pairs)) if pairs else np.zeros(0, np.int64)
+    low, high = np.divmod(all_, max(count, 1))
+    return np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
+
+
+def _each_once(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Sorted; by sorting alone, which is several times as fast as NumPy's `unique`."""
+    numbers.sort()
+    first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    return numbers[first]
