@@ -19,7 +19,7 @@ def test_a_measurement_has_what_the_page_shows() -> None:
     assert row["hops"].keys() == {"alpha", "beta", "gamma", "delta", "epsilon", "zeta"}
     assert row["total_s"] >= row["build_s"] > 0
     assert row["pairs"] == 2 * (9_900 + 250_000 + 9_900) + 200 * (9 + 25 + 9)
-    assert len(measure(1_000, patterns=False)["build_s"]) == bench_sim.BUILDS
+    assert len(measure(1_000, patterns=False)["graph_s"]) == bench_sim.BUILDS
 
 
 def row(nodes: int, total_s: float, **more: Any) -> dict[str, Any]:
@@ -77,3 +77,19 @@ def test_a_whole_run_of_small_networks(tmp_path: Path, monkeypatch: pytest.Monke
     document = json.loads((tmp_path / "x.json").read_text())
     assert set(document["summary"]) == {"1000", "2000"}
     assert document["summary"]["2000"]["total_s"]["rounds"] == 2
+    assert document["summary"]["1000"]["graph_s"]["rounds"] == bench_sim.BUILDS
+
+
+def test_the_page_and_its_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "bulk-simulator.md"
+    page.write_text(f"before\n{bench_sim.BEGIN}{bench_sim.END}after\n")
+    monkeypatch.setattr(bench_sim, "PAGE", page)
+    monkeypatch.setattr(bench_sim, "SMALL", 1_000)
+    out = tmp_path / "x.json"
+    assert main(["--sizes", "1000", "2000", "--out", str(out), "--docs"]) == 0
+    shown = page.read_text()
+    assert shown.startswith("before\n")
+    assert shown.endswith("after\n")
+    assert "| 2,000 nodes |" in shown
+    assert page.with_suffix(".png").stat().st_size > 5_000
+    assert json.loads(page.with_suffix(".json").read_text()) == json.loads(out.read_text())
