@@ -93,8 +93,7 @@ def numeric_ways(
     children = np.zeros(size if weight is not None else 0, np.int64)
     # Ways that have met are one: `of_start` says which.
     group, node, of_start = _met(groups, starts, size)
-    going = np.arange(len(starts))
-    """Starts whose ways have not come to an end."""
+    going = np.arange(len(starts))  # those whose ways have not come to an end
 
     def walk(rings: _Rings, which: Longs, ring: Longs, to: Ints) -> None:
         """`which` of the ways go along their rings to nodes of the same rings."""
