@@ -10,7 +10,6 @@ node that stands at place p is p itself (§4.1.3): in level i every bⁱ-th node
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -20,7 +19,6 @@ __all__ = [
     "MembershipVector",
     "digits_of",
     "ideal_vector",
-    "random_vector",
     "vector_of",
 ]
 
@@ -65,10 +63,6 @@ class MembershipVector:
         while level < most and self.digit(level) == other.digit(level):
             level += 1
         return level
-
-
-def random_vector(rng: random.Random, base: int = 2) -> MembershipVector:
-    return MembershipVector(rng.randrange(base ** digits_of(base)), base)
 
 
 def vector_of(node_id: str, base: int = 2) -> MembershipVector:
