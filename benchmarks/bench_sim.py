@@ -247,7 +247,7 @@ def _cells(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             f"{int(nodes):,}",
-            *(_spread(entry.get(key)) for key in ("graph_s", "build_s", "total_s", "peak_gib")),
+            *(_spread(entry.get(key)) for key in ("build_s", "total_s", "peak_gib")),
             f"{document['growth'][nodes]:.1f}" if nodes in document["growth"] else "",
         )
         for nodes, entry in document["summary"].items()
