@@ -60,7 +60,7 @@ SEED = 1
 # ---- in a process of its own -------------------------------------------------------------
 
 
-def measure(nodes: int, *, patterns: bool) -> dict[str, Any]:
+def measure(nodes: int, *, patterns: bool, workers: int = 1) -> dict[str, Any]:
     """Build a network and answer the patterns; what it took."""
     from isthmus.sim.bulk.graph import skip_graph
     from isthmus.sim.bulk.levels import table_sizes
@@ -79,7 +79,7 @@ def measure(nodes: int, *, patterns: bool) -> dict[str, Any]:
     entries = float(sizes.mean())
     del sizes
     build_s, build_cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    found = path_lengths(list(PATTERNS.values()), nodes, SEED, "mrf")
+    found = path_lengths(list(PATTERNS.values()), nodes, SEED, "mrf", workers=workers)
     return {
         "nodes": nodes,
         "build_s": build_s,
@@ -97,9 +97,9 @@ def _peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def in_a_process(nodes: int, *, patterns: bool) -> dict[str, Any]:
+def in_a_process(nodes: int, *, patterns: bool, workers: int = 1) -> dict[str, Any]:
     """So that the memory is that of this measurement alone."""
-    command = [sys.executable, __file__, "--measure", str(nodes)]
+    command = [sys.executable, __file__, "--measure", str(nodes), "--workers", str(workers)]
     if not patterns:
         command.append("--build-only")
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -116,7 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when it failed, or when `--check` is given and a target was missed."""
     options = _options(arguments)
     if options.measure:
-        print(json.dumps(measure(options.measure, patterns=not options.build_only)))
+        found = measure(options.measure, patterns=not options.build_only, workers=options.workers)
+        print(json.dumps(found))
         return 0
     return run("sim", 120, lambda console: _bench(options, console), check=options.check)
 
@@ -127,6 +128,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--large", action="store_true", help="a hundred million nodes as well")
     parser.add_argument("--sizes", type=int, nargs="+", help=f"default: {SIZES}")
     parser.add_argument("--rounds", type=int, help="of each size; default: by size")
+    parser.add_argument("--workers", type=int, default=1, help="threads that answer; default 1")
     parser.add_argument("--out", type=Path, default=RESULTS / "sim.json", help="JSON to write")
     parser.add_argument("--docs", action="store_true", help=f"also write {PAGE.name} and its JSON")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
@@ -148,7 +150,7 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
     for nodes in sizes:
         rounds = options.rounds or ROUNDS.get(nodes, 1)
         for _ in range(rounds):
-            rows.append(in_a_process(nodes, patterns=True))
+            rows.append(in_a_process(nodes, patterns=True, workers=options.workers))
             row = rows[-1]
             console.print(
                 f"{nodes:,} nodes: built in {row['build_s']:.2f} s, all in {row['total_s']:.2f} s, "
@@ -161,6 +163,7 @@ def _bench(options: argparse.Namespace, console: Console) -> bool:
         "cpu": cpu_model(Path("/proc/cpuinfo").read_text()),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        "workers": options.workers,
         "load_average_at_end": list(os.getloadavg()),
         "estimates_gib": {str(nodes): size / 2**30 for nodes, size in estimates.items()},
         "rows": rows,
@@ -288,7 +291,7 @@ def _draw(document: Mapping[str, Any], picture: Path) -> None:
             scale = medians[-1] / (nodes[-1] * math.log2(nodes[-1]))
             law = [scale * count * math.log2(count) for count in nodes]
             ax.plot(nodes, law, linestyle=(0, (2, 2)), color=color, linewidth=1)
-        ax.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds on one core")
+        ax.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds")
         ax.set_title("Dashed: N log N through the last point")
         ax.xaxis.set_major_formatter(lambda value, _: short(value))
         ax.legend(frameon=False)
@@ -315,7 +318,7 @@ def _write_page(document: Mapping[str, Any]) -> None:
         "",
         f"Building {SMALL:,} nodes with all tables kept: "
         f"{_spread(document['summary'][str(SMALL)]['graph_s'])} s. "
-        f"On one core of {document['cpu']}, {document['time']}, commit {document['commit']}. "
+        f"{document['workers']} thread{'s' * (document['workers'] > 1)} on {document['cpu']}, {document['time']}, commit {document['commit']}. "
         "The slowest round counts.",
         "",
     ]

@@ -8,7 +8,9 @@ many workers: a portion is a function of the seed and of the topics that are in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -135,21 +137,24 @@ def path_lengths(
     *,
     base: int = 2,
     by_hops: bool = False,
+    workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, PathLengths]:
     """Of all topics; `progress` is told how many nodes of how many are done.
 
-    `by_hops` counts the pairs of each number of hops (Fig. 3.11), which takes longer.
+    `by_hops` counts the pairs of each number of hops (Fig. 3.11), which takes longer.  `workers`
+    are threads: arrays are worked on without Python's lock most of the time.
     """
     found = {pattern.name: PathLengths() for pattern in patterns}
     sizes = sorted({pattern.size for pattern in patterns})
-    for number, size in enumerate(sizes):
-        some = [pattern for pattern in patterns if pattern.size == size]
-        for topics in portions(size, nodes):
-            for name, lengths in portion(
-                some, topics, seed, strategy, base=base, by_hops=by_hops
-            ).items():
-                found[name] += lengths
-            if progress is not None:
-                progress(number * nodes + topics[1] * size, len(sizes) * nodes)
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for number, size in enumerate(sizes):
+            some = [pattern for pattern in patterns if pattern.size == size]
+            parts = list(portions(size, nodes))
+            one = partial(portion, some, seed=seed, strategy=strategy, base=base, by_hops=by_hops)
+            for topics, lengths in zip(parts, pool.map(one, parts), strict=True):
+                for name, each in lengths.items():
+                    found[name] += each
+                if progress is not None:
+                    progress(number * nodes + topics[1] * size, len(sizes) * nodes)
     return found

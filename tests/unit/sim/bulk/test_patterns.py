@@ -28,7 +28,7 @@ def test_portions_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = path_lengths(some, 12_000, seed=5)
     monkeypatch.setattr(patterns, "PORTION_NODES", 3_000)
     assert list(portions(1000, 12_345)) == [(0, 3), (3, 6), (6, 9), (9, 12)]
-    for name, lengths in path_lengths(some, 12_345, seed=5).items():
+    for name, lengths in path_lengths(some, 12_345, seed=5, workers=3).items():
         assert (lengths.hops, lengths.messages) == (whole[name].hops, whole[name].messages)
     backwards = [
         portion(some, part, 5)["alpha"].hops for part in reversed([*portions(1000, 12_000)])
