@@ -318,7 +318,8 @@ def _write_page(document: Mapping[str, Any]) -> None:
         "",
         f"Building {SMALL:,} nodes with all tables kept: "
         f"{_spread(document['summary'][str(SMALL)]['graph_s'])} s. "
-        f"{document['workers']} thread{'s' * (document['workers'] > 1)} on {document['cpu']}, {document['time']}, commit {document['commit']}. "
+        f"{document['workers']} thread{'s' * (document['workers'] > 1)} on {document['cpu']}, "
+        f"{document['time']}, commit {document['commit']}. "
         "The slowest round counts.",
         "",
     ]
