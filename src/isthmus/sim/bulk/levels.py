@@ -31,6 +31,7 @@ MAX_WAITING: Final = 1 << 25
 
 Ints = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,13 @@ class Level:
     """Of these nodes."""
     follows: Flags
     """Whether the next one stands in the same list: is the neighbor to the right."""
+    count: Bytes
+    """Of these nodes: to be added to; see `level_lists`."""
 
     def pairs(self) -> tuple[Ints, Ints]:
         """Neighbors: those on the left, those on the right."""
-        follows = self.follows[:-1]
-        return self.order[:-1][follows], self.order[1:][follows]
+        left = np.flatnonzero(self.follows[:-1])
+        return self.order.take(left), self.order.take(left + 1)
 
 
 def level_lists(
@@ -57,43 +60,59 @@ def level_lists(
     *,
     blocks: Ints | None = None,
     owners: Ints | None = None,
+    counts: Bytes | None = None,
 ) -> Iterator[Level]:
     """From level 0 up, until everybody is alone; who is, comes for the last time.
 
     `owners` are the physical nodes of virtual nodes: a list of one owner's alone counts as one
-    node.
+    node.  Into `counts`, in the order of keys, goes what has been added to `Level.count` of each
+    node: numbers that go along with the nodes cost much less than looking up where they stand.
     """
     if len(vectors) >= 1 << 31:
         raise ValueError(f"{len(vectors):,} nodes; there can be {(1 << 31) - 1:,}")
     if not len(vectors):
         return
     order = np.arange(len(vectors), dtype=np.int32)
+    count = np.zeros(0 if counts is None else len(vectors), np.uint8)
     place: int = 1
     for number in range(digits_of(base) + 1):
         if number:
-            order, vectors = _partitioned(order, vectors, place // base, base)
+            order, vectors, count = _partitioned(order, vectors, count, place // base, base)
         follows = _followed(order, vectors, place, blocks)
-        yield Level(number, order, vectors, follows)
+        yield Level(number, order, vectors, follows, count)
         kept = _accompanied(order, follows, owners)
         if not kept.all():
-            order, vectors = order[kept], vectors[kept]
+            if counts is not None:
+                alone = np.flatnonzero(~kept)
+                counts[order.take(alone)] = count.take(alone)
+            chosen = np.flatnonzero(kept)
+            order, vectors, count = order.take(chosen), vectors.take(chosen), _taken(count, chosen)
             if not len(order):
                 return
         place *= base
+    if counts is not None:
+        counts[order] = count
 
 
-def _partitioned(order: Ints, vectors: Vectors, place: int, base: int) -> tuple[Ints, Vectors]:
-    """By the digit at `place`, stably."""
+def _partitioned(
+    order: Ints, vectors: Vectors, count: Bytes, place: int, base: int
+) -> tuple[Ints, Vectors, Bytes]:
+    """By the digit at `place`, stably.
+
+    With numbers of places; flags as an index take four times as long, as nobody can guess them.
+    """
     if base == 2:
         high = (vectors & np.uint64(place)) != 0
-        low = ~high
-        return (
-            np.concatenate((order[low], order[high])),
-            np.concatenate((vectors[low], vectors[high])),
-        )
-    digits = (vectors // np.uint64(place) % np.uint64(base)).astype(np.uint8)
-    sorting = np.argsort(digits, kind="stable")
-    return order[sorting], vectors[sorting]
+        sorting = np.concatenate((np.flatnonzero(~high), np.flatnonzero(high)))
+    else:
+        digits = (vectors // np.uint64(place) % np.uint64(base)).astype(np.uint8)
+        sorting = np.argsort(digits, kind="stable")
+    return order.take(sorting), vectors.take(sorting), _taken(count, sorting)
+
+
+def _taken(count: Bytes, chosen: npt.NDArray[np.int64]) -> Bytes:
+    """Empty if nothing is counted."""
+    return count.take(chosen) if len(count) else count
 
 
 def _followed(order: Ints, vectors: Vectors, place: int, blocks: Ints | None) -> Flags:
@@ -127,18 +146,16 @@ def _accompanied(order: Ints, follows: Flags, owners: Ints | None) -> Flags:
     return np.repeat(np.logical_or.reduceat(others, starts), lengths)
 
 
-def table_sizes(
-    vectors: Vectors, base: int = 2, *, owners: Ints | None = None
-) -> npt.NDArray[np.uint8]:
+def table_sizes(vectors: Vectors, base: int = 2, *, owners: Ints | None = None) -> Bytes:
     """How many entries the routing table of each virtual node has (§3.4.4), own nodes left out."""
     found = np.zeros(len(vectors), np.uint8)
-    for level in level_lists(vectors, base, owners=owners):
-        left, right = level.pairs()
+    for level in level_lists(vectors, base, owners=owners, counts=found):
+        foreign = level.follows[:-1]
         if owners is not None:
-            foreign = owners[left] != owners[right]
-            left, right = left[foreign], right[foreign]
-        found[left] += np.uint8(1)
-        found[right] += np.uint8(1)
+            of_order = owners[level.order]
+            foreign = foreign & (of_order[1:] != of_order[:-1])
+        level.count[:-1] += foreign
+        level.count[1:] += foreign
     return found
 
 

@@ -113,7 +113,7 @@ class _Bins:
         bounds = np.searchsorted(of_visit[sorting], np.arange(len(self._waiting) + 1))
         visits = visits.take(sorting)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
-            some = visits.take(slice(int(bounds[number]), int(bounds[number + 1])))
+            some = visits.part(int(bounds[number]), int(bounds[number + 1]))
             if number:
                 self._waiting[number].append(some)
             else:

@@ -35,14 +35,27 @@ class Visits(NamedTuple):
     query: Ints | None = None
     """Whose it is, where visits are not joined at all."""
 
-    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64] | slice) -> Visits:
+    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Visits:
+        """Those that are flagged, or have these places."""
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         return Visits(
-            self.node[chosen],
-            self.low[chosen],
-            self.high[chosen],
-            self.weight[chosen],
-            None if self.hops is None else self.hops[chosen],
-            None if self.query is None else self.query[chosen],
+            self.node.take(places),
+            self.low.take(places),
+            self.high.take(places),
+            self.weight.take(places),
+            None if self.hops is None else self.hops.take(places),
+            None if self.query is None else self.query.take(places),
+        )
+
+    def part(self, first: int, end: int) -> Visits:
+        """Those in one piece."""
+        return Visits(
+            self.node[first:end],
+            self.low[first:end],
+            self.high[first:end],
+            self.weight[first:end],
+            None if self.hops is None else self.hops[first:end],
+            None if self.query is None else self.query[first:end],
         )
 
 
@@ -78,15 +91,14 @@ def joined(visits: Visits, size: int) -> Visits:
     number *= span
     number += visits.high - visits.low
     sorting = np.argsort(number)
-    number = number[sorting]
-    first = np.concatenate((np.ones(1, bool), number[1:] != number[:-1]))
-    if first.all():
+    number = number.take(sorting)
+    starts = np.flatnonzero(np.concatenate((np.ones(1, bool), number[1:] != number[:-1])))
+    if len(starts) == len(number):
         return visits
-    starts = np.flatnonzero(first)
     hops = visits.hops
-    return visits.take(sorting[first])._replace(
-        weight=np.add.reduceat(visits.weight[sorting], starts),
-        hops=None if hops is None else np.add.reduceat(hops[sorting], starts),
+    return visits.take(sorting.take(starts))._replace(
+        weight=np.add.reduceat(visits.weight.take(sorting), starts),
+        hops=None if hops is None else np.add.reduceat(hops.take(sorting), starts),
     )
 
 
@@ -116,10 +128,10 @@ def farthest(rows: tuple[Ints, ...], node: Ints, bound: Ints, sign: int) -> Ints
     for row in rows:
         if not len(active):
             break
-        reached = row[node[active]]
-        good = reached >= bound[active] if sign < 0 else reached <= bound[active]
-        active = active[good]
-        best[active] = reached[good]
+        reached, limit = row.take(node.take(active)), bound.take(active)
+        good = np.flatnonzero(reached >= limit if sign < 0 else reached <= limit)
+        active = active.take(good)
+        best[active] = reached.take(good)
     return best
 
 
@@ -145,13 +157,11 @@ def sfb(graph: SkipGraph, visits: Visits) -> Sent:
             break
         far = row[rest.node]
         ends = np.minimum(far, rest.high)
-        split = ends != near
-        some = rest.take(split)
-        parts.append(
-            (some.node, some._replace(node=near[split], low=near[split], high=ends[split]))
-        )
-        on = far < rest.high
-        rest, near = rest.take(on), far[on]
+        split = np.flatnonzero(ends != near)
+        some, there = rest.take(split), near.take(split)
+        parts.append((some.node, some._replace(node=there, low=there, high=ends.take(split))))
+        on = np.flatnonzero(far < rest.high)
+        rest, near = rest.take(on), far.take(on)
     parts.append((rest.node, rest._replace(node=near, low=near)))
     rest = visits.take(visits.node > visits.low)
     near = rest.node - np.int32(1)
@@ -160,14 +170,12 @@ def sfb(graph: SkipGraph, visits: Visits) -> Sent:
             break
         far = row[rest.node]
         ends = np.maximum(far, rest.low - np.int32(1))
-        split = ends != near
-        some = rest.take(split)
-        above = near[split] + np.int32(1)
-        parts.append(
-            (some.node, some._replace(node=near[split], low=ends[split] + np.int32(1), high=above))
-        )
-        on = far >= rest.low
-        rest, near = rest.take(on), far[on]
+        split = np.flatnonzero(ends != near)
+        some, there = rest.take(split), near.take(split)
+        first, end = ends.take(split) + np.int32(1), there + np.int32(1)
+        parts.append((some.node, some._replace(node=there, low=first, high=end)))
+        on = np.flatnonzero(far >= rest.low)
+        rest, near = rest.take(on), far.take(on)
     parts.append((rest.node, rest._replace(node=near, high=near + np.int32(1))))
     return together(*parts)
 
