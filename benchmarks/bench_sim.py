@@ -320,7 +320,8 @@ def _write_page(document: Mapping[str, Any]) -> None:
         f"{_spread(document['summary'][str(SMALL)]['graph_s'])} s. "
         f"{document['workers']} thread{'s' * (document['workers'] > 1)} on {document['cpu']}, "
         f"{document['time']}, commit {document['commit']}. "
-        "The slowest round counts.",
+        f"The slowest round counts. Load average at the end: "
+        f"{document['load_average_at_end'][0]:.1f} on {document['cores']} cores.",
         "",
     ]
     before, _, rest = PAGE.read_text().partition(BEGIN)

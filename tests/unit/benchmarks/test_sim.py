@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.raises(
-        SimulationTooLarge, match=r"1,000,000,000 nodes takes about 60\.0 GiB"
+        SimulationTooLarge, match=r"1,000,000,000 nodes takes about 71\.2 GiB"
     ) as found:
         check_memory(1_000_000_000, 8 << 30)
     assert found.value.needed_bytes == needed_bytes(1_000_000_000) > found.value.free_bytes
