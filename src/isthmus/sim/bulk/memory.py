@@ -15,8 +15,8 @@ __all__ = ["check_memory", "needed_bytes"]
 PROGRAM_BYTES: Final = 400 << 20
 """Python, NumPy, and a portion of topics with its tables and frontier."""
 BYTES_PER_NODE: Final = 76
-"""While the lists of a level are made from those of the one before: vectors, order, counts and flags
-of both, and the numbers of their places.  64 were measured with a hundred million nodes."""
+"""While the lists of a level are made from those of the one before: vectors, order, counts and
+flags of both, and the numbers of their places.  64 were measured with a hundred million nodes."""
 
 
 def needed_bytes(nodes: int) -> int:
