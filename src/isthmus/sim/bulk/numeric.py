@@ -120,14 +120,10 @@ def numeric_ways(
 
     def finish(rings: _Rings, which: Longs, ring: Longs) -> None:
         """Nobody has one digit more: to the node whose id is nearest."""
+        if not len(which):
+            return
         some, first = np.unique(group[which], return_index=True)
-        for number, at in zip(some.tolist(), ring[first].tolist(), strict=True):
-            begin = int(rings.starts[at])
-            members = slice(begin, begin + int(rings.lengths[at]))
-            backwards = read_backwards(rings.vectors[members], base)
-            own = read_backwards(ids[number : number + 1], base)[0]
-            distance = np.where(backwards > own, backwards - own, own - backwards)
-            roots[number] = rings.order[members][int(distance.argmin())]
+        roots[some] = _nearest(rings, ring[first], ids[some], base)
         walk(rings, which, ring, roots[group[which]])
 
     rings_of_levels = (_Rings(level, base, size) for level in level_lists(vectors, base))
@@ -153,6 +149,20 @@ def numeric_ways(
         group, node, merged = _met(group[on], to, size)
         of_start = merged[of_start]
     return Ways(hops, roots, edges, children)
+
+
+def _nearest(rings: _Rings, ring: Longs, ids: Vectors, base: int) -> Ints:
+    """In each of the rings the node whose id is nearest to one, the leftmost of equals."""
+    lengths = rings.lengths[ring]
+    begin = lengths.cumsum() - lengths
+    of_ring = np.repeat(np.arange(len(ring)), lengths)
+    member = np.arange(len(of_ring)) - begin[of_ring] + rings.starts[ring][of_ring]
+    number = read_backwards(rings.vectors[member], base)
+    own = read_backwards(ids, base)[of_ring]
+    distance = np.where(number > own, number - own, own - number)
+    least = np.flatnonzero(distance == np.minimum.reduceat(distance, begin)[of_ring])
+    _, leftmost = np.unique(of_ring[least], return_index=True)
+    return rings.order.take(member[least[leftmost]])
 
 
 def _met(group: Ints, node: Ints, size: int) -> tuple[Ints, Ints, Longs]:
