@@ -162,7 +162,8 @@ def _nearest(rings: _Rings, ring: Longs, ids: Vectors, base: int) -> Ints:
     distance = np.where(number > own, number - own, own - number)
     least = np.flatnonzero(distance == np.minimum.reduceat(distance, begin)[of_ring])
     _, leftmost = np.unique(of_ring[least], return_index=True)
-    return rings.order.take(member[least[leftmost]])
+    found: Ints = rings.order[member[least[leftmost]]]
+    return found
 
 
 def _met(group: Ints, node: Ints, size: int) -> tuple[Ints, Ints, Longs]:
