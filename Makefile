@@ -14,7 +14,7 @@ OTHERS := $(addprefix --ignore=,$(ALONE))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
 
@@ -99,6 +99,9 @@ bench-guard: .venv/.dev  ## fabrics of up to a thousand nodes in the simulator: 
 
 bench-overlay: test-deps  ## how fast a fabric builds and repairs its tree: live against bridges, simulated up to 1,000 nodes
 	$(BIN)/python benchmarks/bench_overlay.py $(ARGS)
+
+bench-sim: .venv/.dev  ## the bulk simulator: 100,000 to 10,000,000 nodes; ARGS=--large for 100,000,000
+	$(BIN)/python benchmarks/bench_sim.py $(ARGS)
 
 bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)

@@ -18,6 +18,7 @@
     ├── QuotaUnavailable         no CPU quotas for emulated servers here; says what is missing
     ├── ReproduceError           a paper's experiments: no such one, or results that contradict
     ├── SimulationFailed         a simulated run did not come to its end: says when and why
+    ├── SimulationTooLarge       one that does not fit into memory: says how much it would take
     ├── SparkError               Spark cannot be used as asked
     │   ├── JavaMissing          no Java here that Spark runs on; says how to get one
     │   └── SparkFailed          a session, cluster or server did not come up; carries its log
@@ -65,6 +66,7 @@ __all__ = [
     "RunRefused",
     "ShapingFailed",
     "SimulationFailed",
+    "SimulationTooLarge",
     "SparkError",
     "SparkFailed",
     "StateError",
@@ -209,6 +211,19 @@ class SimulationFailed(IsthmusError):
         )
         self.at_s = at_s
         self.problem = problem
+
+
+class SimulationTooLarge(IsthmusError):
+    """A simulation that does not fit into memory, told before it begins."""
+
+    def __init__(self, nodes: int, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(
+            f"a simulation of {nodes:,} nodes takes about {needed_bytes / 2**30:.1f} GiB, "
+            f"{free_bytes / 2**30:.1f} GiB of memory are free; simulate fewer nodes, or free some"
+        )
+        self.nodes = nodes
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
 
 
 class SparkError(IsthmusError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from isthmus import __version__
+from isthmus.cli.assignment import assignment
 from isthmus.cli.bench import bench, reproduce
 from isthmus.cli.simulate import simulate
 
@@ -22,8 +24,20 @@ __all__ = ["app"]
 
 DEFAULT_ADMIN = "127.0.0.1:9883"
 
+
+class _TwoWords(TyperGroup):
+    """Also knows commands of two words, beside one that has the first of them as its name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        both = " ".join(args[:2])
+        if both in self.commands:
+            args = [both, *args[2:]]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="isthmus",
+    cls=_TwoWords,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,6 +55,7 @@ app.add_typer(peers, name="peers")
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")
 app.command()(simulate)
+app.command("simulate assignment")(assignment)
 
 NodeFile = Annotated[
     Path | None,
