@@ -59,8 +59,9 @@ class PromisedMessage:
     expiry_s: int | None = None
     links: frozenset[tuple[str, str]] = frozenset()
     """`outlast`: which node had which neighbor just then, also if the link between was cut."""
-    linked: bool = True
-    """Whether a link of its node was up."""
+    joined: frozenset[str] = frozenset()
+    """`storms`: who was connected with its node over links that were up, if that was in a tree with
+    everybody, or with nobody yet."""
 
 
 @dataclass(slots=True)
@@ -115,9 +116,21 @@ class Promises:
                 len(self.messages),
                 expiry_s,
                 self._links() if self.schedule.profile == "outlast" else frozenset(),
-                client.node.running and any(link.state.up for link in client.node.exchange.links),
+                self._joined(client.node) if self.schedule.profile == "storms" else frozenset(),
             )
         return True
+
+    def _joined(self, node: SimNode) -> frozenset[str]:
+        if not node.running or 1 < node.exchange.algorithm.fabric_size < len(self.schedule.nodes):
+            return frozenset()
+        up = {
+            (each.name, link.info.name)
+            for each in self.fabric.nodes.values()
+            if each.running
+            for link in each.exchange.links
+            if link.state.up
+        }
+        return frozenset(search([(a, b) for a, b in up if (b, a) in up], node.name))
 
     def cut(self) -> None:
         self.cuts.append((self.fabric.now_s, float("inf")))
@@ -215,7 +228,7 @@ class Promises:
             return True
         if message.topic in client.node.broker.poison:
             return True
-        if self.schedule.profile == "storms" and not message.linked:
+        if self.schedule.profile == "storms" and client.node.name not in message.joined:
             return bool(self.fabric.nodes[message.node].ended_s)  # it has just come back
         return self._touched(message, client)
 

@@ -6,7 +6,8 @@ once and for longer than any limit: links are cut, in one direction or both, nod
 stopped and come back, wires become slow, brokers too, clocks jump.  So with an algorithm that
 survives changes whatever a client of a steady node publishes reaches the clients of all steady
 nodes, and once.  And when all is over, one that had ended comes back, and whatever a client of it,
-the *visitor*, publishes from when a link of it is up reaches them, too.
+the *visitor*, publishes reaches those with whom it is connected over links that are up just then;
+but for what it publishes while its node is in a tree with some of the others alone.
 
 One *gust* after the other is drawn: faults that overlap, and that together leave the steady nodes
 connected.  Between gusts links have the time to come back, or the hold time is longer than what two

@@ -421,7 +421,7 @@ class TopicTree(SpanningTree):
     def _way(self, topic: str, *, retain: bool) -> _Way | None:
         """How a client's message on `topic` goes; None: by the tree over all nodes."""
         tree, here = self._building.tree, self.port.node_id
-        if tree is None or self._outside(tree) or not self._knows_all():
+        if tree is None or self._is_to_join(tree) or not self._knows_all():
             return None
         wanting = self._membership.wanting(topic)
         if wanting is None:

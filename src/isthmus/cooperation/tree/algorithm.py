@@ -469,8 +469,7 @@ class SpanningTree(CooperationAlgorithm):
         tree = self._building.tree
         if tree is None or (not here and self._is_to_join(tree)):
             return Route(to_local_broker=here, pending=True)
-        edges, used, known = tree.neighbors, tree.label, True
-        kept = (*self._kept, *self._outside(tree))
+        edges, used, kept, known = tree.neighbors, tree.label, self._kept, True
         if label not in (b"", used) and (ahead := self._building.edges_of(label)) is not None:
             edges, used, kept, known = ahead, label, self._kept_ahead(tree), False
         if any(name not in self._sessions for name in edges):
@@ -491,22 +490,17 @@ class SpanningTree(CooperationAlgorithm):
 
     def _is_to_join(self, tree: Tree) -> bool:
         """Whether this node is alone in its tree, and others that answer will be in the next."""
-        return len(tree.nodes) == 1 and bool(self._outside(tree))
-
-    def _outside(self, tree: Tree) -> list[str]:
-        """Neighbors whose links are up and that will be in the next tree: who is in theirs gets
-        messages over this node until then."""
         left_out = self._building.mute | self._building.suspended
-        return [name for name in self._labels if name not in tree.nodes and name not in left_out]
+        return len(tree.nodes) == 1 and any(name not in left_out for name in self._labels)
 
-    def _kept_ahead(self, tree: Tree) -> tuple[str, ...]:
-        """Who is to get messages besides, when the tree that is being built is used.
+    def _kept_ahead(self, tree: Tree) -> dict[str, None]:
+        """`_kept` as it will be when the tree that is being built is used, or more.
 
         Who is in that one without this node having asked it takes what comes by both ways once.
         """
-        lost = (*tree.neighbors, *self._building.abandoned, *self._outside(tree))
+        lost = (*tree.neighbors, *self._building.abandoned)
         names = (name for name in lost if not self._building.is_asked(name))
-        return (*self._kept, *(name for name in names if name in self._sessions))
+        return self._kept | dict.fromkeys(name for name in names if name in self._sessions)
 
     def _goes_to(self, topic: str, name: str) -> bool:
         """Whether somebody behind that neighbor in the tree may want it."""
