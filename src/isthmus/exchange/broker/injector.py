@@ -31,7 +31,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from isthmus.errors import ProtocolError
 from isthmus.exchange.broker.injection import (
     INNOCENT_FAREWELLS,
     MAX_WAITING_BYTES,
@@ -43,7 +42,6 @@ from isthmus.exchange.broker.own_session import OwnSession
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionHost, SessionStatus, Wire
 from isthmus.exchange.traffic.message import Message
-from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import ConnAck, Disconnect
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC
 from isthmus.mqtt.reason_codes import ReasonCode
@@ -64,7 +62,7 @@ STOOD_S = 5.0
 TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
 
-_CONNACK, _PINGRESP, _DISCONNECT = 0x20, 0xD0, 0xE0
+_PINGRESP, _DISCONNECT = 0xD0, 0xE0
 _UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 
 
@@ -379,7 +377,7 @@ class InjectSession(OwnSession):
             self.farewell = frame[2] if len(frame) > 2 else 0
 
     def _greeted(self, frame: bytes) -> None:
-        connack = _read_connack(frame, self.level)
+        connack = self._connack(frame)
         self.answered = connack is not None
         if connack is not None and connack.reason_code == 0:
             self.greeting = False
@@ -391,9 +389,7 @@ class InjectSession(OwnSession):
                 self.close()
             return
         older = connack is None or connack.reason_code == _UNSUPPORTED
-        if self.level == 5 and older and frame[0] == _CONNACK:
-            self._own.says_it_is_older()
-        elif self.level == 4 or not older:
+        if self.level == 4 or not older:
             self._refused = True
             self._own.refused(
                 connack.reason_code.name.lower().replace("_", " ") if connack else "no CONNACK"
@@ -440,11 +436,3 @@ class _Witness(Session):
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()
         self._lost()
-
-
-def _read_connack(frame: bytes, level: int) -> ConnAck | None:
-    try:
-        packet = decode(frame, level)
-    except ProtocolError:
-        return None  # a 3.1.1 broker's answer to MQTT 5
-    return packet if isinstance(packet, ConnAck) else None

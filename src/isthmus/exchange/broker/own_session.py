@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from isthmus.errors import ProtocolError
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionStatus, Wire
+from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.framing import FrameBuffer, scan
-from isthmus.mqtt.packets import Packet
+from isthmus.mqtt.packets import ConnAck, Packet
+from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
     from isthmus.exchange.broker.own_sessions import OwnSessions
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["KEEP_ALIVE_S", "OwnSession", "Owner"]
 
 KEEP_ALIVE_S = 30
+
+_CONNACK = 0x20
+_UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 
 
 class Owner(Protocol):
@@ -70,6 +75,19 @@ class OwnSession(Session):
 
     @abstractmethod
     def _frame(self, frame: bytes) -> None: ...
+
+    def _connack(self, frame: bytes) -> ConnAck | None:
+        """What was answered to CONNECT, if that can be read; the next one may be of MQTT 3.1.1."""
+        connack = None
+        try:
+            packet = decode(frame, self.level)
+            connack = packet if isinstance(packet, ConnAck) else None
+        except ProtocolError:
+            pass  # a 3.1.1 broker's answer to MQTT 5
+        older = connack is None or connack.reason_code == _UNSUPPORTED
+        if older and self.level == 5 and frame[0] == _CONNACK:
+            self._own.says_it_is_older()
+        return connack
 
     def gone(self) -> None:
         super().gone()

@@ -24,7 +24,6 @@ from isthmus.exchange.session import SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import (
-    ConnAck,
     Disconnect,
     Publish,
     SubAck,
@@ -241,10 +240,11 @@ class _ReadSession(OwnSession):
             self._timer = self.host.call_later(KEEP_ALIVE_S / 2, self._keep_alive)
 
     def _frame(self, frame: bytes) -> None:
-        packet = decode(frame, self.level)
         if not self.greeting:
-            self._reader.packet(self, packet)
-        elif isinstance(packet, ConnAck) and packet.reason_code == 0:
+            self._reader.packet(self, decode(frame, self.level))
+            return
+        connack = self._connack(frame)
+        if connack is not None and connack.reason_code == 0:
             self.greeting = False
             self._reader.opened(self)
         else:

@@ -144,6 +144,17 @@ def test_questions_wait_as_long_as_the_broker_is_away() -> None:
     assert rig.answers == []
 
 
+def test_a_broker_that_knows_no_mqtt_5_is_asked_by_3_1_1() -> None:
+    """Nothing has been published there, so nobody else has found out."""
+    rig = Rig()
+    rig.ask(b"a")
+    session, _ = rig.host.opening.popleft()
+    rig.wire = MemoryWire(rig.host, session)
+    session.connection_made(rig.wire)
+    rig.wire.feed(b"\x20\x02\x00\x01")
+    assert rig.own.level == 4
+
+
 def test_only_some_questions_are_asked_at_once() -> None:
     rig = Rig()
     for number in range(module.MAX_AT_ONCE + 5):
