@@ -138,10 +138,10 @@ class OutgoingLane:
             self._latest.pop(_key(entry), None)  # of the same message, and to be sent as well
         entry.number = _UNSENT
         self.unacked_bytes += entry.cost
-        fresh, arrived_s = self._fresh, entry.message.arrived_s
-        if fresh and fresh[-1].message.arrived_s > arrived_s:
+        fresh = self._fresh
+        if fresh and fresh[-1].message.place > (place := entry.message.place):
             # It went another way first: what has come after it waits here already.
-            fresh.insert(bisect_right(fresh, arrived_s, key=_arrived_s), entry)
+            fresh.insert(bisect_right(fresh, place, key=_place), entry)
         else:
             fresh.append(entry)
 
@@ -272,8 +272,8 @@ class OutgoingLane:
         return left
 
 
-def _arrived_s(entry: Outgoing) -> float:
-    return entry.message.arrived_s
+def _place(entry: Outgoing) -> tuple[float, str]:
+    return entry.message.place
 
 
 def _key(entry: Outgoing) -> tuple[str, str]:

@@ -151,6 +151,11 @@ class Message:
             return self.topic, self.payload, said
         return self.topic, self.payload
 
+    @property
+    def place(self) -> tuple[float, str]:
+        """By which messages that wait are in order: when it came, and of its origin's its number."""
+        return self.arrived_s, self.number
+
     def expired(self, now_s: float) -> bool:
         return self.expiry_s is not None and now_s - self.arrived_s >= self.expiry_s
 

@@ -118,9 +118,9 @@ class PendingRoutes:
             in_hand.wait_for(PATH)
         waiting = _Waiting(message, in_hand, self._host.now(), given, missed)
         on_topic = self._topics.setdefault(message.topic, deque())
-        if on_topic and on_topic[-1].message.arrived_s > message.arrived_s:
+        if on_topic and on_topic[-1].message.place > message.place:
             # What was on its way to a neighbor that is given up came before what waits here.
-            on_topic.insert(bisect_right(on_topic, message.arrived_s, key=_arrived_s), waiting)
+            on_topic.insert(bisect_right(on_topic, message.place, key=_place), waiting)
         else:
             on_topic.append(waiting)
         self.bytes += message.cost
@@ -285,5 +285,5 @@ class PendingRoutes:
         return sum(each.in_hand is None and each.message.qos > 0 for each in everything)
 
 
-def _arrived_s(each: _Waiting) -> float:
-    return each.message.arrived_s
+def _place(each: _Waiting) -> tuple[float, str]:
+    return each.message.place

@@ -94,10 +94,12 @@ def test_what_is_in_flight_stays_and_comes_before_what_is_put_again() -> None:
     assert labels(list(lane.transmit(0.0))) == [(0, b"new")]
 
 
-def test_what_went_another_way_first_waits_before_what_has_come_after_it() -> None:
+@pytest.mark.parametrize("apart_s", [1.0, 0.0])
+def test_what_went_another_way_first_waits_before_what_has_come_after_it(apart_s: float) -> None:
+    """Also if all came in one read: then their numbers tell."""
     lane = OutgoingLane("b")
     for number in (3, 1, 4, 2):
-        lane.put(Outgoing(numbered(number, float(number)), 1, None))
+        lane.put(Outgoing(numbered(number, number * apart_s), 1, None))
     assert payloads(list(lane.transmit(5.0))) == [1, 2, 3, 4]
 
 
