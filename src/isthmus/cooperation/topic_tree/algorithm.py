@@ -376,7 +376,7 @@ class TopicTree(SpanningTree):
         self.port.set_timer(self._options.collect_s, ("choose", overlay.number))
 
     def adopted_in(self, overlay: Overlay) -> None:
-        self._ways_changed(self._overlays.topics_of(overlay))
+        self._overlays.adopted(overlay)
 
     def candidate_in(self, overlay: Overlay, number: int) -> Wave:
         worth = self._capable(overlay.building.tree)

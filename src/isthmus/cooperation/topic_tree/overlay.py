@@ -69,7 +69,9 @@ class Overlay:
         self._do = actions
         self.building = Building(here, self)
         self.unneeded_s: float | None = None
-        """Since when no topic is known that has these members."""
+        """Since when no topic is known that has these members, and nobody speaks of it."""
+        self.late = 0
+        """How many times it was begun anew because there was no tree in time."""
         self._label = b""
         self._beyond: Mapping[str, Collection[str]] = {}
         self._broken = False

@@ -6,9 +6,11 @@ the topics that somebody publishes on, and from who wants them.  A set needs a t
 publishers has two others to send to; with one it sends directly.
 
 A member that misses a tree waits for `merge_s`, in which there may be more news, and longer the
-more members come before it in order; then it begins a wave, unless one has come.  An overlay that
-no topic has needed for `FORGET_S` is forgotten: each member does so by itself, and what still comes
-in its tree goes by the tree over all nodes.
+more members come before it in order; then it begins a wave, unless one has come.  If there is still
+none after `LATE_S` it begins another, with pauses that double: one of them may not have known of
+the overlay when it was asked.  An overlay that no topic has needed, and nobody has spoken of, for
+`FORGET_S` is forgotten: each member does so by itself, and what still comes in its tree goes by the
+tree over all nodes.
 
 Bounds: `MAX_OVERLAYS`; beyond it no tree is built, and messages are sent directly.  Topics are
 looked at in slices, `SLICE` in a turn.
@@ -31,12 +33,15 @@ __all__ = ["MAX_OVERLAYS", "Overlays", "members_of"]
 
 MAX_OVERLAYS: Final = 1_024
 FORGET_S: Final = 10.0
+LATE_S: Final = 5.0
+MOST_DOUBLINGS: Final = 4
 SLICE: Final = 300
 MAX_WAITS: Final = 8
 """How many times `merge_s` a member waits at most before it begins a wave."""
 
 _SLICE: Final = "topics"
 _SWEEP: Final = "forget"
+_BUILD, _CHOOSE, _LATE = "build", "choose", "late"
 
 
 def members_of(wanting: Set[str], publishing: Set[str]) -> Members | None:
@@ -197,7 +202,7 @@ class Overlays:
         for overlay, unneeded_s in since.items():
             if unneeded_s <= late_s:
                 del self._by_members[overlay.members], self._by_number[overlay.number]
-                for kind in ("build", "choose"):
+                for kind in (_BUILD, _CHOOSE, _LATE):
                     self._port.cancel_timer((kind, overlay.number))
         if self._crowded:
             self._crowded = False
@@ -211,10 +216,26 @@ class Overlays:
     # ---- building ------------------------------------------------------------------------
 
     def _build_soon(self, overlay: Overlay) -> None:
-        if overlay.needed and overlay.tree is None and not overlay.waits:
+        if not overlay.needed or overlay.tree is not None:
+            return
+        late_s = LATE_S * 2 ** min(overlay.late, MOST_DOUBLINGS)
+        self._port.set_timer(late_s, (_LATE, overlay.number))
+        if not overlay.waits:
             place = overlay.members.index(self._port.node_id)
             delay_s = self._merge_s * (1 + min(place, MAX_WAITS))
-            self._port.set_timer(delay_s, ("build", overlay.number))
+            self._port.set_timer(delay_s, (_BUILD, overlay.number))
+
+    def _build(self, overlay: Overlay) -> None:
+        if overlay.needed and overlay.tree is None:
+            overlay.building.begin()
+            self._heard(overlay.building.number)
+
+    def adopted(self, overlay: Overlay) -> None:
+        """A wave has come to its end; some member may not have been in it."""
+        if overlay.tree is not None:
+            overlay.late = 0
+        self._build_soon(overlay)
+        self._changed(self.topics_of(overlay))
 
     def arrived(self, neighbor: str, said: OfOverlay) -> None:
         """What another member says; of somebody who is none, or of one too many, nothing."""
@@ -223,6 +244,8 @@ class Overlays:
             raise RemoteProtocolError(f"neighbor {neighbor} speaks of an overlay that is not ours")
         overlay = self._get(members) if isinstance(said.message, Explore) else self.of(members)
         self._heard(said.message.wave.number)
+        if overlay is not None and not overlay.needed:
+            overlay.unneeded_s = self._port.now()  # others know more, and wait for an answer
         if overlay is not None and not overlay.arrived(neighbor, said.message):
             overlay.building.heard(said.message.wave.number)
             overlay.lost()
@@ -249,16 +272,19 @@ class Overlays:
             self._work()
         elif key == _SWEEP:
             self._sweep()
-        elif isinstance(key, tuple) and key[0] in ("build", "choose"):
+        elif isinstance(key, tuple) and key[0] in (_BUILD, _CHOOSE, _LATE):
             overlay = self._by_number.get(key[1])
             if overlay is None:
                 return True
-            if key[0] == "choose":
+            if key[0] == _CHOOSE:
                 overlay.building.collected()
                 self._build_soon(overlay)
-            elif overlay.needed and overlay.tree is None and not overlay.waits:
-                overlay.building.begin()
-                self._heard(overlay.building.number)
+            elif key[0] == _LATE:
+                overlay.late += 1
+                self._build(overlay)
+                self._build_soon(overlay)
+            elif not overlay.waits:
+                self._build(overlay)
         else:
             return False
         return True

@@ -153,7 +153,7 @@ class Message:
 
     @property
     def place(self) -> tuple[float, str]:
-        """By which messages that wait are in order: when it came, and of its origin's its number."""
+        """By which messages that wait are in order: when it came, then its number at its origin."""
         return self.arrived_s, self.number
 
     def expired(self, now_s: float) -> bool:

@@ -14,7 +14,7 @@ from isthmus.cooperation.topic_tree import membership, overlays
 from isthmus.cooperation.topic_tree.algorithm import DIRECT, LINGER_S, TopicTree
 from isthmus.cooperation.topic_tree.messages import OfOverlay
 from isthmus.cooperation.topic_tree.overlays import FORGET_S, members_of
-from isthmus.cooperation.tree.messages import Explore
+from isthmus.cooperation.tree.messages import Echo, Explore
 from isthmus.sim.check import check_scenario
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
@@ -393,6 +393,35 @@ def test_who_has_forgotten_a_tree_gets_another() -> None:
     overlay = mesh.of("A").overlays.of(("A", "B", "C"))
     assert overlay is not None
     assert {hop.label for hop in mesh.hops} == {overlay.label}
+
+
+def test_a_wave_without_an_answer_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B forgets an overlay when it has been asked, and nobody hears from it."""
+    say = TopicTree.send_in
+    lost: list[OfOverlay] = []
+
+    def forgetful(self: TopicTree, neighbor: str, message: OfOverlay) -> None:
+        if self.port.node_id == "B" and isinstance(message.message, Echo) and len(lost) < 2:
+            lost.append(message)
+        else:
+            say(self, neighbor, message)
+
+    monkeypatch.setattr(TopicTree, "send_in", forgetful)
+    mesh = Mesh("ABC")
+    clients = [mesh.subscriber(name, "t") for name in "ABC"]
+    mesh.fabric.settle()
+    mesh.publish("A", "t", b"first", qos=1)
+    mesh.fabric.run(1.0)
+    assert len(lost) == 1
+    assert [mesh.of(name).overlays.of(("A", "B", "C")).tree for name in "ABC"] == [None] * 3  # type: ignore[union-attr]
+    assert all(client.payloads() == [b"first"] for client in clients), "it does not wait for that"
+    mesh.fabric.run(overlays.LATE_S + 1.0)
+    assert len(lost) == 2
+    mesh.fabric.run(2 * overlays.LATE_S + 1.0)
+    mesh.rest()
+    mesh.publish("A", "t", b"second", qos=1)
+    mesh.rest()
+    assert all(client.payloads() == [b"first", b"second"] for client in clients)
 
 
 @pytest.mark.parametrize(
