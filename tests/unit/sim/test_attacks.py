@@ -251,6 +251,7 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("topic-tree", "outages", 90045),  # a node between sent the newer one again first
         ("topic-tree", "double", 800094),  # sent directly after what has come after it
         ("topic-tree", "kills", 780149),
+        ("topic-tree", "expiry", 30387),  # over two partitions, one after the other
         ("topic-tree", "brokers", 49),  # a member forgot an overlay that others were building
         ("topic-tree", "brokers", 590),  # three of one moment: the first was put behind the others
         ("tree", "duplicates", 5001554),  # two of one id contradicted each other without a pause

@@ -31,7 +31,7 @@ only by an acknowledgment, unsent by its expiry, superseded, or with all the oth
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -199,7 +199,11 @@ class OutgoingLane:
                 entry.number = _UNSENT
                 anew.append(entry)
         self._again = kept
-        self._fresh.extendleft(reversed(anew))
+        fresh = self._fresh
+        while anew and fresh and fresh[0].message.place < anew[-1].message.place:
+            # It went another way first, and comes here only now.
+            insort(anew, fresh.popleft(), key=_place)
+        fresh.extendleft(reversed(anew))
 
     def _has_span(self) -> bool:
         """Whether the next number is not too far from the oldest unacknowledged one."""

@@ -103,6 +103,17 @@ def test_what_went_another_way_first_waits_before_what_has_come_after_it(apart_s
     assert payloads(list(lane.transmit(5.0))) == [1, 2, 3, 4]
 
 
+def test_what_went_another_way_first_comes_before_what_gets_another_label() -> None:
+    lane = OutgoingLane("b")
+    older, newer = numbered(1, 1.0), numbered(2, 2.0)
+    lane.put(Outgoing(newer, 1, None, b"old"))
+    assert labels(list(lane.transmit(2.0))) == [(2, b"old")]
+    lane.connection_lost()
+    lane.put(Outgoing(older, 1, None, b"new"))
+    lane.put(Outgoing(newer, 1, None, b"new"), again=True)
+    assert labels(list(lane.transmit(3.0))) == [(1, b"new"), (2, b"new")]
+
+
 def test_the_window_bounds_what_is_in_flight() -> None:
     lane = OutgoingLane("b")
     for number in range(WINDOW + 3):
