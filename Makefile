@@ -7,8 +7,10 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
-# Tests that need neither brokers nor Spark share the cores; the others have them to themselves.
+# Tests that need neither brokers nor Spark share the cores; of the others two files run at once, since
+# they wait most of the time, and the tests of a file have brokers in common.
 PARALLEL := --numprocesses logical --dist worksteal
+BY_FILE := --numprocesses 2 --dist loadfile
 ALONE := tests/unit tests/property tests/fuzz
 OTHERS := $(addprefix --ignore=,$(ALONE))
 
@@ -48,14 +50,14 @@ test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven
 
 test: test-deps  ## every test but the long ones
 	$(BIN)/pytest $(PARALLEL) -m "not slow" $(ALONE) $(ARGS)
-	$(BIN)/pytest -m "not slow" $(OTHERS) $(ARGS)
+	$(BIN)/pytest $(BY_FILE) -m "not slow" $(OTHERS) $(ARGS)
 
 test-unit: .venv/.dev  ## unit tests alone: no brokers, no Spark
 	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
 test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
 	$(BIN)/pytest $(PARALLEL) $(ALONE) $(ARGS)
-	$(BIN)/pytest $(OTHERS) $(ARGS)
+	$(BIN)/pytest $(BY_FILE) $(OTHERS) $(ARGS)
 
 fmt: .venv/.dev  ## format the code
 	$(BIN)/ruff format .
