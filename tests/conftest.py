@@ -19,6 +19,8 @@ from isthmus.brokers.base import Broker
 from support.spark import connect_server, spark, spark_cluster
 
 __all__ = [
+    "BROKER_FAULT",
+    "BROKER_VARIES",
     "BrokerFactory",
     "SharedBroker",
     "connect_server",
@@ -29,6 +31,25 @@ __all__ = [
 
 BrokerFactory = Callable[..., Broker]
 SharedBroker = Callable[[str], Broker]
+
+BROKER_FAULT, BROKER_VARIES = "broker_fault", "broker_varies"
+"""Properties of tests, which stand in the summary under these titles."""
+TITLES = {
+    BROKER_FAULT: "faults of the brokers themselves",
+    BROKER_VARIES: "differed at first; what the broker itself does, run again",
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the brokers themselves do otherwise than the standard, and what they vary."""
+    reports = (each for name in ("passed", "failed") for each in terminalreporter.getreports(name))
+    said = [each for report in reports for each in report.user_properties]
+    for kind, title in TITLES.items():
+        lines = [str(line) for each, line in said if each == kind]
+        if lines:
+            terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def require_broker(name: str) -> None:

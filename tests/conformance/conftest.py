@@ -1,4 +1,4 @@
-"""The outcomes of the broker matrix, run once for each broker, and their summary.
+"""The outcomes of the broker matrix, run once for each broker.
 
 All the cells of a broker that this session selected run together when the first of them is
 asked for; the tests then look at one outcome each.
@@ -49,18 +49,3 @@ def outcome_of(
         return _SEEN[cell]
 
     return get
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what the brokers themselves do otherwise than the standard, and what they vary."""
-    faults = [each for each in _SEEN.values() if each.direct.departure]
-    varied = [each for each in _SEEN.values() if each.agrees and len(each.direct_runs) > 1]
-    if faults:
-        terminalreporter.section("faults of the brokers themselves")
-        for each in faults:
-            terminalreporter.write_line(f"{each.cell}: {each.direct.departure}")
-    if varied:
-        terminalreporter.section("differed at first; what the broker itself does, run again")
-        for each in varied:
-            for line in each.varieties():
-                terminalreporter.write_line(f"{each.cell}: {line}")

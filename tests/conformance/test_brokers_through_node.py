@@ -2,7 +2,7 @@
 
 One test is one scenario with one library at one broker.  It fails where the node makes a
 difference.  Where the broker itself departs from the standard, both sides do, and the test says
-so: in its properties (`broker_fault`) and in the summary at the end of the session.
+so: in its properties, and so in the summary at the end of the session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conformance.conftest import Outcomes
 from conformance.matrix import AGAIN, CROWD, DIRECT_RUNS, Cell, Site, all_cells, observe, run_cells
 from conformance.observation import Observation
 from conformance.stage import Address
-from conftest import SharedBroker
+from conftest import BROKER_FAULT, BROKER_VARIES, SharedBroker
 
 
 def _parameters() -> list[object]:
@@ -35,10 +35,10 @@ def test_the_node_makes_no_difference(
     if outcome.error is not None:
         raise outcome.error
     if outcome.direct.departure:
-        record_property("broker_fault", outcome.direct.departure)
-    if len(outcome.variants) > 1:
-        record_property("variants_of_the_broker", len(outcome.variants))
+        record_property(BROKER_FAULT, f"{cell}: {outcome.direct.departure}")
     assert outcome.agrees, f"through the node: {outcome.difference}"
+    for line in outcome.varieties() if len(outcome.direct_runs) > 1 else ():
+        record_property(BROKER_VARIES, f"{cell}: {line}")
 
 
 CELL = Cell("mosquitto", 4, "paho", "overlapping-subscriptions")
