@@ -11,6 +11,7 @@ from benchmarks.overlay.rounds import FAULTS, T_D_S, Fault, Repaired, Round
 from benchmarks.overlay.simulated import Row, summed_up
 from benchmarks.relay.statistics import Target, spread
 from benchmarks.relay.verdict import Figure
+from isthmus.exchange.link.links import LinkSettings
 
 __all__ = ["doubts_of", "figures_of", "simulated_document", "simulated_table", "targets_of"]
 
@@ -131,7 +132,7 @@ def _stopped(figures: Mapping[str, Figure], what: str, bound_s: float, name: str
         return Target(name, "s", None, bound_s)
     note = ""
     if what == "detected":
-        note = "by pings: silent for `link.dead_after_s`, 2 s"
+        note = f"by pings: silent for `link.dead_after_s`, {LinkSettings().dead_after_s:g} s"
     return Target(name, "s", figure.spread.median, bound_s, note=note)
 
 
