@@ -11,6 +11,7 @@ from benchmarks.overlay.rounds import FAULTS, T_D_S, Fault, Repaired, Round
 from benchmarks.overlay.simulated import Row, summed_up
 from benchmarks.relay.statistics import Target, spread
 from benchmarks.relay.verdict import Figure
+
 from isthmus.exchange.link.links import LinkSettings
 
 __all__ = ["doubts_of", "figures_of", "simulated_document", "simulated_table", "targets_of"]
