@@ -39,7 +39,7 @@ from isthmus.reproduce.overlays.paper import (
     REPAIR_DEVIATION_S,
     REPAIR_S,
 )
-from isthmus.reproduce.overlays.timing import QUICK_BUDGET_S, QUICK_LIMIT_S
+from isthmus.reproduce.overlays.timing import QUICK_BUDGET_S
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
@@ -100,7 +100,7 @@ class Settings:
     @property
     def limit_s(self) -> float | None:
         """For the first round."""
-        return QUICK_LIMIT_S if self.quick and self.minutes is None else None
+        return QUICK_BUDGET_S if self.quick and self.minutes is None else None
 
 
 @dataclass(slots=True)
