@@ -181,3 +181,33 @@ def test_what_was_let_go_comes_once_from_who_has_it(algorithm: str, comes_back: 
     assert sorted(came) == list(range(count))
     for part in (range(count - MAX_UNSAFE), range(count - MAX_UNSAFE, count)):
         assert [number for number in came if number in part] == list(part)
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("lane_delay_s", [0.1, 0.15, 0.5])
+def test_what_comes_by_the_tree_before_does_not_overtake_what_comes_again(
+    algorithm: str, lane_delay_s: float
+) -> None:
+    """s is cut off from the root h, and reached over v: who hears of that tree before messages."""
+    wire = WireSettings(0.002, lane_delay_s=lane_delay_s)
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=LinkSettings(lanes=2), wire=wire)
+    nodes = {name: fabric.node(name) for name in "hpsv"}
+    nodes["h"].resources = Resources(32.0, 8 << 30)
+    for one, other in combinations("hpsv", 2):
+        fabric.link(nodes[one], nodes[other])
+    topic = next(name for name in ("t/1", "t/2", "t/3") if zlib.crc32(name.encode()) % 2)
+    subscribers = [nodes[name].client(f"c{name}") for name in "hsv"]
+    for subscriber in subscribers:
+        subscriber.subscribe(topic, qos=1)
+    publisher = nodes["p"].client("p")
+    fabric.run(5)
+    assert publisher.publish(topic, b"first", qos=1)
+    fabric.run(5)
+    fabric.partition([nodes["s"]], [nodes["h"], nodes["p"]])
+    sent = [b"%d" % number for number in range(400)]
+    for payload in sent:
+        assert publisher.publish(topic, payload, qos=1)
+        fabric.run(0.01)
+    fabric.run(30)
+    for subscriber in subscribers:
+        assert subscriber.payloads() == [b"first", *sent]
