@@ -12,6 +12,7 @@ import pytest
 
 from isthmus.cooperation.api import Resources
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.in_hand import MAX_UNSAFE
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.network import WireSettings
 
@@ -152,3 +153,61 @@ def test_what_waits_for_a_neighbor_of_the_last_life_goes_over_another(algorithm:
         fabric.run(0.3)
     fabric.settle()
     assert subscriber.payloads() == sent
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_was_let_go_comes_once_from_who_has_it(algorithm: str, comes_back: bool) -> None:
+    """p ── t ── x is cut beyond t, and p ── y ── x is there, or comes back."""
+    count = MAX_UNSAFE + 400
+    fabric = SimFabric(seed=1, algorithm=algorithm)
+    p, t, x, y = (fabric.node(name) for name in "ptxy")
+    p.resources = Resources(32.0, 8 << 30)
+    for one, other, delay_s in ((p, t, 0.002), (t, x, 0.002), (p, y, 0.05), (y, x, 0.05)):
+        fabric.link(one, other, delay_s=delay_s)
+    publisher, subscriber = p.client("p"), x.client("s")
+    subscriber.subscribe("t", qos=1)
+    fabric.run(10)
+    if comes_back:
+        fabric.partition([x], [y])
+        fabric.run(5)
+    fabric.partition([x], [t])
+    for number in range(count):
+        assert publisher.publish("t", b"%d" % number, qos=1)
+        fabric.run((8.0 if comes_back else 1.5) / count)
+    fabric.heal([("x", "y"), ("y", "x")])
+    fabric.run(60)
+    came = [int(payload) for payload in subscriber.payloads()]
+    assert sorted(came) == list(range(count))
+    for part in (range(count - MAX_UNSAFE), range(count - MAX_UNSAFE, count)):
+        assert [number for number in came if number in part] == list(part)
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("lane_delay_s", [0.1, 0.15, 0.5])
+def test_what_comes_by_the_tree_before_does_not_overtake_what_comes_again(
+    algorithm: str, lane_delay_s: float
+) -> None:
+    """s is cut off from the root h, and reached over v: who hears of that tree before messages."""
+    wire = WireSettings(0.002, lane_delay_s=lane_delay_s)
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=LinkSettings(lanes=2), wire=wire)
+    nodes = {name: fabric.node(name) for name in "hpsv"}
+    nodes["h"].resources = Resources(32.0, 8 << 30)
+    for one, other in combinations("hpsv", 2):
+        fabric.link(nodes[one], nodes[other])
+    topic = next(name for name in ("t/1", "t/2", "t/3") if zlib.crc32(name.encode()) % 2)
+    subscribers = [nodes[name].client(f"c{name}") for name in "hsv"]
+    for subscriber in subscribers:
+        subscriber.subscribe(topic, qos=1)
+    publisher = nodes["p"].client("p")
+    fabric.run(5)
+    assert publisher.publish(topic, b"first", qos=1)
+    fabric.run(5)
+    fabric.partition([nodes["s"]], [nodes["h"], nodes["p"]])
+    sent = [b"%d" % number for number in range(400)]
+    for payload in sent:
+        assert publisher.publish(topic, payload, qos=1)
+        fabric.run(0.01)
+    fabric.run(30)
+    for subscriber in subscribers:
+        assert subscriber.payloads() == [b"first", *sent]

@@ -8,12 +8,16 @@ when something ordinary happens: a link is cut, a node comes.
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
 import pytest
 
+from isthmus.cooperation.registry import load
 from isthmus.cooperation.topic_tree.algorithm import TopicTree
 from isthmus.cooperation.topic_tree.overlays import MAX_OVERLAYS
+from isthmus.mqtt.filters.covering_set import Steps
+from isthmus.mqtt.filters.index import FilterIndex
 from support.liars import LIAR, Liar, LyingFabric
 
 TREES = ("tree", "routed-tree", "topic-tree")
@@ -243,3 +247,48 @@ def test_overlays_of_invented_nodes_leave_their_place_to_others() -> None:
         node = fabric.nodes[name].algorithm
         assert isinstance(node, TopicTree)
         assert [overlay.members for overlay in node.overlays] == [("a", "b", "c", "d")]
+
+
+# ---- clients ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["routed-tree", "topic-tree"])
+def test_filters_that_are_made_to_take_long_hold_no_turn(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client wants is looked through for hundreds of topics at once."""
+    steps = 0
+    match_within = FilterIndex.match_within
+
+    def counted(self: FilterIndex[Any], topic: str, may: Steps) -> list[Any] | None:
+        nonlocal steps
+        before = may.left
+        found = match_within(self, topic, may)
+        steps += before - may.left
+        return found
+
+    longest = 0
+    timer = load(algorithm).on_timer
+
+    def on_timer(self: Any, key: Any) -> None:
+        nonlocal longest, steps
+        steps = 0
+        timer(self, key)
+        longest = max(longest, steps)
+
+    monkeypatch.setattr(FilterIndex, "match_within", counted)
+    monkeypatch.setattr(load(algorithm), "on_timer", on_timer)
+    fabric = LyingFabric(algorithm)
+    client = fabric.nodes["a"].client("hostile")
+    fabric.run(1)
+    filters = ["/".join(levels) for levels in product("+x", repeat=11)]
+    for part in range(4):
+        client.subscribe(*filters[part::4])
+    for number in range(300):
+        fabric.publishers["a"].publish("x/" * 10 + str(number), b"", qos=1)
+    fabric.run(2)
+    client.subscribe("+/other")
+    fabric.run(2)
+    fabric.cut("a", "b")
+    assert fabric.lacking(20) == []
+    assert 0 < longest <= 100_000

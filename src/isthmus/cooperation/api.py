@@ -463,8 +463,8 @@ class CooperationAlgorithm:
         """
         return None
 
-    def comes_again(self, session: SessionInfo) -> bool:
-        """Whether what comes from this neighbor with another label than `label_now` comes again.
+    def comes_again(self, session: SessionInfo, label: bytes) -> bool:
+        """Whether what comes from this neighbor comes again: `label_now` is another than `label`.
 
         It will, with that label, since it is not acknowledged there; and until then it waits here,
         so that it does not overtake what is older.

@@ -10,8 +10,8 @@ the *visitor*, publishes reaches those with whom it is connected over links that
 but for what it publishes while its node is in a tree with some of the others alone.
 
 One *gust* after the other is drawn: faults that overlap, and that together leave the steady nodes
-connected.  Between gusts links have the time to come back, or the hold time is longer than what two
-of them can take.
+connected; during some of them a client publishes without a pause.  Between gusts links have the
+time to come back, or the hold time is longer than what two of them can take.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ LONG_HOLD_S: Final = 120.0
 """Longer than two gusts that follow each other take."""
 FAULTS: Final = {"cut": 6, "one_way": 3, "break": 2, "down": 5, "wire": 2, "broker": 1, "clock": 1}
 MINUTES_MS: Final = 600_000
+MOST_STREAMED_S: Final = 5.0
+"""Long enough for a node that is silent to be missed, and for the next tree."""
 
 
 class StormGenerator(Generator):
@@ -107,9 +109,22 @@ class StormGenerator(Generator):
         for _ in range(rng.randint(3, 12)):
             self.now_s = begin_s + rng.choice((0.0, 0.3, 1.2)) * rng.uniform(0.0, lasts_s + 1.0)
             self._publish()
+        self._stream(begin_s, lasts_s)
         self.now_s = self.end_s + RECONNECTED_S
         if self.hold_s == LONG_HOLD_S:
             self.now_s = self.end_s + rng.choice((0.0, 1.0, RECONNECTED_S))
+
+    def _stream(self, begin_s: float, lasts_s: float) -> None:
+        """One client publishes on one topic without a pause: something is always under way."""
+        rng = random.Random(f"{self.seed}/stream at {begin_s}")
+        if rng.random() < 0.5 or self.base.bytes_per_s:  # what waits would take seconds to write
+            return
+        client, topic = rng.choice(self.base.clients).client_id, rng.choice(TOPICS)
+        qos, every_s = str(rng.choice((1, 2))), rng.choice((0.01, 0.03))
+        self.now_s = begin_s
+        for number in range(round(min(lasts_s + 1.0, MOST_STREAMED_S) / every_s)):
+            after_s = every_s * number
+            self._add("publish", client, topic, qos, "0", self._payload(), after_s=after_s)
 
     def _publish(self) -> None:
         rng = self.rng

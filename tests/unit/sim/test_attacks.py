@@ -254,6 +254,7 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("topic-tree", "expiry", 30387),  # over two partitions, one after the other
         ("topic-tree", "brokers", 49),  # a member forgot an overlay that others were building
         ("topic-tree", "brokers", 590),  # three of one moment: the first was put behind the others
+        ("topic-tree", "storms", 66),  # by the tree before, ahead of what came again
         ("tree", "duplicates", 5001554),  # two of one id contradicted each other without a pause
         ("tree", "attack", 594),  # a 3.1.1 broker, asked before anything was published there
         ("tree", "outlast", 5100618),  # counted as on its way to others, who do not lead there

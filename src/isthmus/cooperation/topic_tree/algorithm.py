@@ -29,7 +29,7 @@ and directly to everybody else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, NamedTuple, cast
 
@@ -59,8 +59,8 @@ from isthmus.cooperation.topic_tree.messages import (
 from isthmus.cooperation.topic_tree.options import TopicTreeOptions
 from isthmus.cooperation.topic_tree.overlay import OVERLAY_LABEL_BYTES, Overlay
 from isthmus.cooperation.topic_tree.overlays import Overlays
-from isthmus.cooperation.tree.algorithm import CAPABILITY_UNITS, SpanningTree
-from isthmus.cooperation.tree.messages import MAX_CAPABILITY, Wave
+from isthmus.cooperation.tree.algorithm import CAPABILITY_UNITS, SpanningTree, in_trees
+from isthmus.cooperation.tree.messages import LABEL_BYTES, MAX_CAPABILITY, Wave
 from isthmus.mqtt.packets import Publish
 
 __all__ = ["DIRECT", "TopicTree"]
@@ -227,7 +227,7 @@ class TopicTree(SpanningTree):
             if session.name in self._departed:
                 self._tell_kept()
             self._overlays.link_up(session.name)
-            self.port.routes_changed(resend=True)
+            self.port.routes_changed(resend=self._resends)
         elif session.kind is SessionKind.LOCAL_CLIENT:
             self._clients += 1
 
@@ -242,7 +242,7 @@ class TopicTree(SpanningTree):
             if name in self._departed or self._told_linked != self._is_linked_with_all():
                 self._tell_kept()
             self._overlays.look_at(None)
-            self.port.routes_changed(resend=True)
+            self.port.routes_changed(resend=self._resends)
         elif session.kind is SessionKind.LOCAL_CLIENT:
             self._clients -= 1
 
@@ -251,7 +251,7 @@ class TopicTree(SpanningTree):
         super()._down(name)
         if was_up:
             self._overlays.link_down(name)
-            self.port.routes_changed(resend=True)
+            self.port.routes_changed(resend=self._resends)
 
     def on_timer(self, key: Hashable) -> None:
         if key == _LINGER:
@@ -275,7 +275,7 @@ class TopicTree(SpanningTree):
         elif isinstance(said, News):
             if self._membership.heard(name, said):
                 self._overlays.look_at(said.names if said.publish else self._concerned(said.names))
-                self.port.routes_changed(said.names, resend=True)
+                self.port.routes_changed(said.names, resend=self._resends)
         elif isinstance(said, Keeps):
             self._kept_there(name, said)
         elif isinstance(said, Begin):
@@ -286,7 +286,7 @@ class TopicTree(SpanningTree):
             if self._told_linked != self._is_linked_with_all():
                 self._tell_kept()
             self._overlays.look_at(None)
-            self.port.routes_changed(resend=True)
+            self.port.routes_changed(resend=self._resends)
             self._synchronize()
         return True
 
@@ -296,7 +296,7 @@ class TopicTree(SpanningTree):
         self._keeps[name] = said
         self._settle()
         if before != (self._knows_all(), self._departed):
-            self.port.routes_changed(resend=True)
+            self.port.routes_changed(resend=self._resends)
 
     def _concerned(self, filters: Sequence[str]) -> Iterable[str] | None:
         """Topics whose members may have changed with these filters; None: all."""
@@ -390,8 +390,14 @@ class TopicTree(SpanningTree):
         roots, options = self._overlays.roots(overlay), self._roots
         return options.gamma * roots + options.delta * self._clients
 
+    def _resends(self, labels: Set[bytes], _missing: Set[str], source: SessionInfo | None) -> bool:
+        """What has gone by trees over all nodes comes again from who is before, if it is there."""
+        tree = self._building.tree
+        there = source is not None and tree is not None and self._uses(source, tree)
+        return not (there and in_trees(labels))
+
     def _ways_changed(self, topics: Iterable[str]) -> None:
-        self.port.routes_changed(list(topics), resend=True)
+        self.port.routes_changed(list(topics), resend=self._resends)
 
     # ---- data plane ----------------------------------------------------------------------
 
@@ -478,9 +484,14 @@ class TopicTree(SpanningTree):
             if any(name in wanting or name not in told for name in overlay.beyond(edge))
         )
 
-    def comes_again(self, session: SessionInfo) -> bool:
-        """With whichever label: by an overlay, the tree, or directly."""
-        return False
+    def comes_again(self, session: SessionInfo, label: bytes) -> bool:
+        """By a tree that has been followed by another one, which its neighbor is in, too.
+
+        What comes by an overlay that is broken may be sent so for long.
+        """
+        overlay = self._overlays.of_label(label)
+        followed = overlay is not None and overlay.tree is not None
+        return (followed or len(label) == LABEL_BYTES) and super().comes_again(session, label)
 
     def label_now(self, label: bytes, topic: bytes) -> bytes:
         if not label and (way := self._way(topic.decode(), retain=False)) is not None:

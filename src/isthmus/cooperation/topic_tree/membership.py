@@ -29,8 +29,9 @@ MAX_TOPICS: Final = 10_000
 MAX_BYTES: Final = 2 << 20
 MAX_RETIRED: Final = 4
 """Of one neighbor: tellings that do not count any more and are not all taken out yet."""
-MAX_STEPS: Final = 2_000
-"""A topic whose members take longer to find goes to everybody."""
+MAX_STEPS: Final = 250
+"""A topic whose members take longer to find goes to everybody.  Those of hundreds of topics are
+looked for in a turn, so that must not take long even with filters that were made for it."""
 
 
 class Member:

@@ -15,8 +15,8 @@ A message goes to every neighbor that has not said that it is not wanted.  So th
 topic are flooded, as well as those on topics that nobody knows of, and nothing waits or is lost
 while tables fill.  All tables are of one tree: with the next one they begin anew.
 
-Bounds: of more than `MAX_TOPICS` topics nothing is known, so they are flooded.  Changes of interest
-are worked off `STEP` topics at a time.
+Bounds: of more than `MAX_TOPICS` topics nothing is known, so they are flooded.  What is wanted here
+by now, and what is advertised in another tree, is worked off `STEP` topics at a time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Advertising:
         """Topics that local clients publish on."""
         self._topics: dict[str, TopicTables] = {}
         self._doubtful: dict[str, None] = {}
-        """Topics of which local clients may want another than before, in order."""
+        """Topics of which local clients may want another than before, or that are to be advertised
+        in another tree, in order."""
         self._changed: set[str] = set()
         self._said: dict[tuple[str, bool], dict[str, bool]] = {}
         """To be sent: to whom, whether it is an answer, and what of which topics."""
@@ -88,16 +89,14 @@ class Advertising:
 
     # ---- what happens; each returns topics whose messages may go elsewhere now -----------
 
-    def reset(self, label: bytes, neighbors: Sequence[str]) -> None:
-        """Another tree, in which nothing is known yet."""
+    def reset(self, label: bytes, neighbors: Sequence[str]) -> bool:
+        """Another tree, in which nothing is known yet; whether there is work."""
         self._label = label
         self._neighbors = tuple(neighbors)
         self._topics.clear()
-        self._doubtful.clear()
+        self._doubtful = dict(self._own)
         self._said.clear()
-        for topic in self._own:
-            self._look(topic)
-        self._flush()
+        return bool(self._doubtful)
 
     def renew(self, neighbor: str) -> set[str]:
         """Its link was away: what was said meanwhile may be lost."""
@@ -172,6 +171,7 @@ class Advertising:
             del self._doubtful[topic]
             if (tables := self._topics.get(topic)) is not None:
                 tables.here = self._is_wanted_here(topic)
+            if tables is not None or topic in self._own:
                 self._look(topic)
         self._flush()
         return bool(self._doubtful)

@@ -60,7 +60,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Publish
 from isthmus.tables import step
 
-__all__ = ["SpanningTree"]
+__all__ = ["SpanningTree", "in_trees"]
 
 UNKNOWN_COST_US: Final = 10_000
 """Of a link whose RTT is not known yet."""
@@ -408,7 +408,7 @@ class SpanningTree(CooperationAlgorithm):
             And who has it from a neighbor that is in the tree gets it again from the first one that
             has it: so what comes again comes in order.
             """
-            if source is not None and self._uses(source, tree) and _in_trees(labels):
+            if source is not None and self._uses(source, tree) and in_trees(labels):
                 return False
             if before is None or before.label not in labels:
                 return True
@@ -510,7 +510,7 @@ class SpanningTree(CooperationAlgorithm):
         tree = self._building.tree
         return tree is not None and node_id in tree.nodes
 
-    def comes_again(self, session: SessionInfo) -> bool:
+    def comes_again(self, session: SessionInfo, label: bytes) -> bool:
         """Who uses the same tree, or is about to, and has not got an acknowledgment yet."""
         tree = self._building.tree
         return tree is not None and self._uses(session, tree)
@@ -565,7 +565,7 @@ class SpanningTree(CooperationAlgorithm):
         check_trees(cast("Mapping[str, SpanningTree]", fabric.algorithms), fabric.links)
 
 
-def _in_trees(labels: Set[bytes]) -> bool:
+def in_trees(labels: Set[bytes]) -> bool:
     """Whether they are all of trees over all nodes."""
     return all(len(label) == LABEL_BYTES for label in labels)
 

@@ -16,6 +16,7 @@ from isthmus.cooperation.tree.algorithm import SpanningTree
 from isthmus.cooperation.tree.invariants import check_tables
 from isthmus.cooperation.tree.messages import Advertise, TreeMessage, Want
 from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.filters.covering_set import Steps
 from isthmus.mqtt.filters.index import FilterIndex
 
 __all__ = ["RoutedTree"]
@@ -23,6 +24,8 @@ __all__ = ["RoutedTree"]
 LINGER_S: Final = 10.0
 MAX_EARLY: Final = 1_000
 """Messages of neighbors that use a tree before this node does."""
+MAX_STEPS: Final = 250
+"""A topic for which it takes longer to find who wants it counts as wanted."""
 MAX_SHOWN: Final = 100
 """Topics in `status`."""
 NOBODY: Final = SessionInfo(0, SessionKind.NEIGHBOR, "")
@@ -51,8 +54,10 @@ class RoutedTree(SpanningTree):
 
     def _is_wanted_here(self, topic: str) -> bool:
         """By a client, or by who is away, since the node has started or not, and may want it."""
-        away = self._kept or self.port.awaits_others(NOBODY)
-        return bool(away) or bool(self._interest.match(topic))
+        if self._kept or self.port.awaits_others(NOBODY):
+            return True
+        matched = self._interest.match_within(topic, Steps(MAX_STEPS))
+        return matched is None or bool(matched)
 
     # ---- local clients -------------------------------------------------------------------
 
@@ -134,7 +139,8 @@ class RoutedTree(SpanningTree):
         tree = self._building.tree
         assert tree is not None
         super()._use()
-        self._advertising.reset(tree.label, tree.neighbors)
+        if self._advertising.reset(tree.label, tree.neighbors):
+            self.port.set_timer(0.0, _INTEREST)
         early, self._early = self._early, []
         for name, said in early:
             if said.label == tree.label:

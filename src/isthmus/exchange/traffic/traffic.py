@@ -184,7 +184,7 @@ class Traffic:
         if source is None or source not in self.by_session or in_hand.let_go:
             return 0.0
         hold_s = self.links.settings.hold_s
-        if self.routes.algorithm.comes_again(source):
+        if self.routes.algorithm.comes_again(source, message.label):
             return 0.0 if self._has_come(message) else min(COPY_S, hold_s)
         return hold_s if self.detours.present(message).provisional else 0.0
 
@@ -426,7 +426,7 @@ class Traffic:
     def _comes_again(self, message: Message, source: SessionInfo) -> bool:
         return (
             message.qos > 0
-            and self.routes.algorithm.comes_again(source)
+            and self.routes.algorithm.comes_again(source, message.label)
             and not self._has_come(message)
         )
 
