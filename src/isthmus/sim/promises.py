@@ -311,29 +311,12 @@ class Promises:
                 continue
             key = (message.publisher, message.topic, message.qos)
             if key in seen and message.order < seen[key].order:
-                if self._parted_twice(message, seen[key]):
-                    continue
                 raise Violation(f"{client.client_id} got {seen[key]} before {payload!r} of {key}")
             seen[key] = message
 
     def _changes_ways(self) -> bool:
         """Whether the algorithm sends what is under way again on other ways."""
         return bool(getattr(self.fabric.factory, "survives_changes", False))
-
-    def _parted_twice(self, older: PromisedMessage, newer: PromisedMessage) -> bool:
-        """Where ways change: one partition after the other, and each held up one of them.
-
-        They wait at different links then, and the newer one's may be back first.
-        """
-        if not self._changes_ways():
-            return False
-        held_up = [
-            (cut_s, healed_s)
-            for cut_s, healed_s in self.cuts
-            if cut_s - SETTLED_S <= older.at_s <= healed_s + SETTLED_S
-        ]
-        next_one = [cut for cut in self.cuts if older.at_s < cut[0] <= newer.at_s]
-        return any(one != other for one in held_up for other in next_one)
 
     def check_probes(self) -> None:
         """A message from every node on every topic."""
