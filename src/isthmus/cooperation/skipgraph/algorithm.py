@@ -10,7 +10,8 @@ When all are linked with all, an epoch begins (`standing`), in which the graph i
         this node is a subscriber             to the others, from its own place among them
         publishers are suspended              nowhere
         they are resumed                      towards the subscribers of the group
-    its keys are not in the lists yet         it waits until they are (`Route.pending`)
+    its keys are not in the lists yet         it waits until they are (`Route.pending`); after
+                                              `WAIT_S` it goes by the tree
 
 The label of a message in the graph is the epoch and the range of keys that the receiver is to see to
 (`keys`): it passes the range on by SFB or MRF (`forwarding`).  Only publishers and subscribers of the
@@ -68,14 +69,16 @@ __all__ = ["SkipGraph"]
 
 SWAP_S: Final = 1.0
 """How long a key stays after another one has taken its place: until publishers have heard of it."""
+WAIT_S: Final = 0.5
+"""How long a message waits for its topic's keys to be in the lists; then it goes by the tree."""
 CONFIRM_S: Final = 5.0
 """How long after a change who is suspended asks its neighbor; then after twice that, and so on."""
 MOST_DOUBLINGS: Final = 10
 MAX_SHOWN: Final = 1_000
 """Groups in `status`."""
 
-_LINGER, _SWAP, _CONFIRM, _RENEW, _BEGIN, _SILENT = (
-    f"graph {name}" for name in ("linger", "swap", "confirm", "renew", "begin", "silent")
+_LINGER, _SWAP, _CONFIRM, _RENEW, _BEGIN, _WAITED, _SILENT = (
+    f"graph {name}" for name in ("linger", "swap", "confirm", "renew", "begin", "waited", "silent")
 )
 
 
@@ -102,6 +105,8 @@ class SkipGraph(SpanningTree):
         """Topics whose last publisher has gone since `LINGER_S` was begun to be waited for."""
         self._begins: dict[str, None] = {}
         """Topics that a message waits on, and nobody is known to publish on: a will, for one."""
+        self._waiting: list[str] = []
+        """Topics that a message waits on since `WAIT_S` was begun to be waited for."""
         self._by_tree: dict[str, None] = {}
         """Topics with retained messages: all of their messages go by the tree, so in order."""
         self._silent: dict[tuple[str, str], None] = {}
@@ -174,6 +179,7 @@ class SkipGraph(SpanningTree):
     def _epoch_changed(self) -> None:
         self._graph, self._said_ready = None, False
         self._silent.clear()
+        self._waiting.clear()
         self.port.cancel_timer(_SWAP)
         epoch = self._standing.epoch
         if epoch:
@@ -188,7 +194,7 @@ class SkipGraph(SpanningTree):
     def _settled(self) -> None:
         """Everybody is ready: publishers take their places."""
         assert self._graph is not None
-        self._graph.late_topics = set(self._roles.topics)
+        self._graph.late_topics.update(self._roles.topics)
         self._fit_keys()
         self.port.routes_changed(resend=True)
 
@@ -307,6 +313,8 @@ class SkipGraph(SpanningTree):
             self._roles.forget(topic)
             if topic not in self._roles.topics:
                 self._by_tree.pop(topic, None)
+                if self._graph is not None:
+                    self._graph.late_topics.discard(topic)
         self._fit_keys()
         self.port.routes_changed(list(ended), resend=True)
 
@@ -327,6 +335,8 @@ class SkipGraph(SpanningTree):
             begins, self._begins = self._begins, {}
             self._begin([topic for topic in begins if topic not in self._roles.topics], clients=0)
             self.port.routes_changed(list(begins), resend=True)
+        elif key == _WAITED:
+            self._waited()
         elif key == _SILENT:
             silent, self._silent = self._silent, {}
             for group, source in silent:
@@ -370,16 +380,27 @@ class SkipGraph(SpanningTree):
             return super().route(topic, arrived_on, retain=retain)
         hops = graph.ways(topic) if topic in self._roles.topics else None
         if hops is not None:
+            graph.late_topics.discard(topic)
             return Route.labeled(self._hops(hops))
         if topic in graph.late_topics:
             return super().route(topic, arrived_on, retain=retain)
         if topic not in self._roles.topics:
             self._wait_for(topic)
+        if not self._waiting:
+            self.port.set_timer(WAIT_S, _WAITED)
+        self._waiting.append(topic)
         return Route(pending=True)
 
     def _wait_for(self, topic: str) -> None:
         self._begins[topic] = None
         self.port.set_timer(0.0, _BEGIN)
+
+    def _waited(self) -> None:
+        """Long enough; what came since the timer was set has waited a bit less."""
+        waiting, self._waiting = dict.fromkeys(self._waiting), []
+        if self._graph is not None:
+            self._graph.late_topics.update(waiting)
+            self.port.routes_changed(list(waiting), resend=True)
 
     def _goes_by_graph(self, topic: str) -> bool:
         return (

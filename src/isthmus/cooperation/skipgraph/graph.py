@@ -18,6 +18,7 @@ from isthmus.cooperation.skipgraph.forwarding import Hop as RangeHop
 from isthmus.cooperation.skipgraph.groups import groups_of, overlap
 from isthmus.cooperation.skipgraph.keys import (
     Key,
+    KeyRange,
     Kind,
     key_of,
     label_of,
@@ -37,7 +38,7 @@ from isthmus.cooperation.skipgraph.messages import (
 )
 from isthmus.cooperation.skipgraph.options import SkipGraphOptions
 from isthmus.cooperation.skipgraph.suspension import Suspension
-from isthmus.cooperation.skipgraph.tables import VirtualNode
+from isthmus.cooperation.skipgraph.tables import Side, VirtualNode
 
 __all__ = ["Graph", "Ways"]
 
@@ -75,8 +76,9 @@ class Graph:
         """Of those that were to be at the beginning, who are not."""
         self._swaps: set[Key] = set()
         """Keys that are not to be there any more, once others have taken their place."""
-        self.late_topics: Set[str] = frozenset()
-        """That this node published on before the epoch was settled."""
+        self.late_topics: set[str] = set()
+        """Whose messages go by the tree until their keys are in the lists: that were published on
+        before the epoch was settled, or have waited for too long."""
         self.suspension_changed = False
         self._changed: set[str] = set()
         self._generations: dict[str, int] = {}
@@ -159,8 +161,11 @@ class Graph:
             self._initial.discard(key)
         self.table_changed(key.topic)
 
-    def left_changed(self, virtual: VirtualNode) -> None:
-        self.suspension.left_changed(virtual)
+    def left_changed(self, virtual: VirtualNode, status: Status | None) -> None:
+        self.suspension.left_changed(virtual, status)
+
+    def leaves(self, key: Key) -> None:
+        self.suspension.leaves(key)
 
     def left(self, key: Key) -> None:
         self.suspension.left(key)
@@ -195,17 +200,33 @@ class Graph:
         """Where a client's message goes; None if this node has not got all its keys for that."""
         hops: list[RangeHop] = []
         for group in groups_of(topic):
-            subscriber = key_of(group, Kind.SUBSCRIBER, self._here)
-            publisher = key_of(group, Kind.PUBLISHER, self._here)
+            subscriber, publisher = self._own(group)
             if self.lists.is_usable(subscriber):
                 hops += self._strategy(self.lists.table, subscribers_of(group))
             elif self.lists.is_usable(publisher):
-                status = self.suspension.status_of(publisher)
-                if status is not None and status.resumed:
-                    hops += approach(self.lists.table, subscribers_of(group))
+                if self.suspension.is_resumed(publisher):
+                    hops += self._approach(subscribers_of(group))
             else:
                 return None
         return self._labeled(hops, topic)
+
+    def _own(self, group: str) -> tuple[Key, Key]:
+        """The keys that this node has there as a subscriber and as a publisher, if it has."""
+        here = self._here
+        return key_of(group, Kind.SUBSCRIBER, here), key_of(group, Kind.PUBLISHER, here)
+
+    def _approach(self, keys: KeyRange) -> list[RangeHop]:
+        """From this node's key of a publisher; a subscriber beside it may be its own."""
+        table = self.lists.table
+        inside = {virtual.key for virtual in table.inside(keys)}
+        beside = table.nearest(keys, Side.RIGHT)
+        if beside is None or not inside:
+            return approach(table, keys)
+        for neighbor in reversed(beside.left):
+            if neighbor is not None and not keys.is_above(neighbor.key):
+                own = neighbor.key in inside
+                return self._strategy(table, keys) if own else [RangeHop(neighbor, keys)]
+        return []
 
     def ways_of_label(self, label: bytes, topic: str) -> Ways | None:
         """Where a range goes on that came here; None if this node is none of the group's."""
@@ -220,20 +241,16 @@ class Graph:
     def _find_ways(self, label: bytes, topic: str) -> Ways | None:
         keys = range_from(label[EPOCH_BYTES:], topic)
         table, group = self.lists.table, keys.low.topic
-        if key_of(group, Kind.SUBSCRIBER, self._here) in keys and table.inside(keys):
-            hops, suspended = self._strategy(table, keys), ""
-        elif key_of(group, Kind.PUBLISHER, self._here) in table:
-            hops, suspended = approach(table, keys), group
-        else:
+        subscriber, publisher = self._own(group)
+        inside = subscriber in keys and subscriber in table
+        if inside and (self.lists.is_usable(subscriber) or publisher not in table):
+            return Ways(self._labeled(self._strategy(table, keys), topic), "")
+        if publisher not in table:
             return None
-        if any(hop.neighbor.node == self._here for hop in hops):
-            return None
-        return Ways(self._labeled(hops, topic), suspended)
+        return Ways(self._labeled(self._approach(keys), topic), group)
 
     def _labeled(self, hops: list[RangeHop], topic: str) -> tuple[tuple[str, bytes], ...]:
-        return tuple(
-            (hop.neighbor.node, self.epoch + label_of(hop.keys, topic)) for hop in hops
-        )
+        return tuple((hop.neighbor.node, self.epoch + label_of(hop.keys, topic)) for hop in hops)
 
     # ---- what people see -----------------------------------------------------------------
 

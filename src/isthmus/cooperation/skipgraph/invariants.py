@@ -57,7 +57,9 @@ def check_graphs(algorithms: Mapping[str, SkipGraph], fabric: AtRest) -> None:
 
 def _check_wanted(name: str, node: SkipGraph, filters: object) -> None:
     """Every filter's group, or one around it, is among those of the node."""
-    assert isinstance(filters, list | tuple | set | frozenset | dict) or hasattr(filters, "__iter__")
+    assert isinstance(filters, list | tuple | set | frozenset | dict) or hasattr(
+        filters, "__iter__"
+    )
     for topic_filter in filters:  # type: ignore[attr-defined]
         group = group_of(topic_filter)
         around = groups_of(group.removesuffix("/#") if group != "#" else "")

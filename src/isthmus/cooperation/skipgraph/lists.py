@@ -76,8 +76,12 @@ class ListActions(Protocol):
         """Its neighbors in level 0 both know it; the one to its right said this."""
         ...
 
-    def left_changed(self, virtual: VirtualNode) -> None:
-        """Somebody else is to the left of it in level 0."""
+    def left_changed(self, virtual: VirtualNode, status: Status | None) -> None:
+        """Somebody else is to the left of it in level 0; who has left from there said this."""
+        ...
+
+    def leaves(self, key: Key) -> None:
+        """It is about to leave level 0: what happens beside it is not its affair any more."""
         ...
 
     def left(self, key: Key) -> None:
@@ -119,9 +123,7 @@ class _Seat:
 class Lists:
     """One node's part of them."""
 
-    def __init__(
-        self, here: str, nodes: Collection[str], base: int, actions: ListActions
-    ) -> None:
+    def __init__(self, here: str, nodes: Collection[str], base: int, actions: ListActions) -> None:
         self._here = here
         self._do = actions
         vectors = {name: vector_of(name, base) for name in nodes}
@@ -252,16 +254,18 @@ class Lists:
             return
         if seat.wanted and seat.levels <= self._height:
             seat.doing, seat.level, seat.asked = _Doing.JOINS, seat.levels, 0
-            self._send(self._here, Insert(seat.level, seat.key))
+            self._send(self._here, self._request(seat))
         elif not seat.wanted and seat.levels:
             level = seat.levels - 1
             if (seat.key, level) in self._locked:
                 return  # when it is not any more
             self._locked[seat.key, level] = []
             seat.doing, seat.level, seat.asked = _Doing.LEAVES, level, 0
+            if level == 0:
+                self._do.leaves(seat.key)
             left = self.table[seat.key].left[level]
             assert left is not None
-            self._send(left.node, Remove(level, seat.key, self._right(seat.key, level)))
+            self._send(left.node, self._request(seat))
         elif not seat.wanted:
             del self._seats[seat.key]
             self._do.left(seat.key)
@@ -272,10 +276,14 @@ class Lists:
         leads = self._is_in(go.nearer, go.level) and go.nearer.key < go.to
         if not leads or seat.asked > MAX_ASKED:
             raise RemoteProtocolError(f"a way to the place of {go.to.topic!r} that leads nowhere")
-        right = self._right(go.to, go.level)
-        joins = seat.doing is _Doing.JOINS
-        again = Insert(go.level, go.to) if joins else Remove(go.level, go.to, right)
-        self._send(go.nearer.node, again)
+        self._send(go.nearer.node, self._request(seat))
+
+    def _request(self, seat: _Seat) -> Insert | Remove:
+        key, level = seat.key, seat.level
+        if seat.doing is _Doing.JOINS:
+            return Insert(level, key)
+        status = self._do.status_of(key) if level == 0 else None
+        return Remove(level, key, self._right(key, level), status)
 
     def _inserted(self, sender: str, said: Inserted) -> None:
         seat, level, key = self._expecting(said.to, said.level), said.level, said.to
@@ -297,7 +305,7 @@ class Lists:
             self._go_on(seat)
         else:
             self._locked[key, level] = []
-            self._send(right.node, Left(level, key, right.key))
+            self._send(right.node, Left(level, key, right.key, None))
 
     def _joined(self, seat: _Seat, status: Status | None) -> None:
         seat.doing = _Doing.NOTHING
@@ -358,7 +366,9 @@ class Lists:
             self._unlock(own, level)
         else:
             self._leaving[own, level] = Neighbor(key, sender)
-            self._send(beyond.node, Left(level, own, beyond.key))
+            same = beyond.key[:2] == key[:2]
+            status = request.status if same else None
+            self._send(beyond.node, Left(level, own, beyond.key, status))
 
     def _nearest(self, key: Key, level: int) -> Key:
         """Of this node's keys in a list the one nearest to the left of `key`."""
@@ -375,7 +385,7 @@ class Lists:
         self._set(key, Side.LEFT, level, Neighbor(said.of, sender))
         status = None
         if level == 0:
-            self._do.left_changed(self.table[key])
+            self._do.left_changed(self.table[key], said.status)
             status = self._do.status_of(key)
         self._send(sender, LeftOk(level, key, said.of, status))
 

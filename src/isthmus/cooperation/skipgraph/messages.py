@@ -13,12 +13,12 @@ of the sender and *to* one of the receiver:
 
     ["ready"]                              all that the sender's clients wanted is in the lists
     ["insert", level, of]                  put my key into the list of that level, to your right
-    ["remove", level, of, right]           take it out; this was beside it
+    ["remove", level, of, right, status]   take it out; this was beside it
     ["go", level, to, nearer]              ask that one, it is nearer to your key
     ["inserted", level, of, to, right, status]
                                            your key is to the right of mine, and to the left of that
     ["linked", level, of, to]              so it is
-    ["left", level, of, to]                I am to the left of you now
+    ["left", level, of, to, status]        I am to the left of you now; who was there knew this
     ["left-ok", level, of, to, status]     so you are
     ["removed", level, to]                 your key is out of the list
 
@@ -122,6 +122,7 @@ class Remove:
     level: int
     of: Key
     right: Neighbor | None
+    status: Status | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class Left:
     level: int
     of: Key
     to: Key
+    status: Status | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +226,16 @@ def _listed(message: Ready | ListMessage | StatusMessage) -> list[object]:
             return ["ready"]
         case Insert(level, of):
             return ["insert", level, _key(of)]
-        case Remove(level, of, right):
-            return ["remove", level, _key(of), _neighbor(right)]
+        case Remove(level, of, right, status):
+            return ["remove", level, _key(of), _neighbor(right), status]
         case Go(level, to, nearer):
             return ["go", level, _key(to), _neighbor(nearer)]
         case Inserted(level, of, to, right, status):
             return ["inserted", level, _key(of), _key(to), _neighbor(right), status]
         case Linked(level, of, to):
             return ["linked", level, _key(of), _key(to)]
-        case Left(level, of, to):
-            return ["left", level, _key(of), _key(to)]
+        case Left(level, of, to, status):
+            return ["left", level, _key(of), _key(to), status]
         case LeftOk(level, of, to, status):
             return ["left-ok", level, _key(of), _key(to), status]
         case Removed(level, to):
@@ -295,8 +297,9 @@ class _Reader:
                 return Ready()
             case ["insert", level, of]:
                 return Insert(_level(level), self._of(of))
-            case ["remove", level, of, right]:
-                return Remove(_level(level), self._of(of), _any_neighbor(right))
+            case ["remove", level, of, right, status]:
+                beside = _any_neighbor(right)
+                return Remove(_level(level), self._of(of), beside, _any_status(status))
             case ["go", level, to, nearer]:
                 return Go(_level(level), self._to(to), _some_neighbor(nearer))
             case ["inserted", level, of, to, right, status]:
@@ -304,8 +307,8 @@ class _Reader:
                 return Inserted(*where, _any_neighbor(right), _any_status(status))
             case ["linked", level, of, to]:
                 return Linked(_level(level), self._of(of), self._to(to))
-            case ["left", level, of, to]:
-                return Left(_level(level), self._of(of), self._to(to))
+            case ["left", level, of, to, status]:
+                return Left(_level(level), self._of(of), self._to(to), _any_status(status))
             case ["left-ok", level, of, to, status]:
                 return LeftOk(_level(level), self._of(of), self._to(to), _any_status(status))
             case ["removed", level, to]:

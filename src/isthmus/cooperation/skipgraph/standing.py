@@ -121,7 +121,9 @@ class Standing:
         """What was said in the epoch that has begun just now; what was before that is forgotten."""
         taken = []
         for name, waiting in list(self._early.items()):
-            last = max((n for n, said in enumerate(waiting) if said.epoch == self.epoch), default=-1)
+            last = max(
+                (n for n, said in enumerate(waiting) if said.epoch == self.epoch), default=-1
+            )
             taken += [(name, said) for said in waiting[: last + 1] if said.epoch == self.epoch]
             del waiting[: last + 1]
             if not waiting:

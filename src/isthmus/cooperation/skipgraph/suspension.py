@@ -12,9 +12,11 @@ whether publishers are resumed or suspended, and a version that grows with each 
 - A publisher that **joins** is told the status by the publisher to its left, with the message that
   puts it into the list; if there is none it is the rendezvous point itself, and sees (Fig. 3.6).
   The one to its right, if any, tells the version.  Who becomes the rendezvous point because the
-  one before has left goes on with the version it knows.
-- Signals can overtake each other: of two the higher version holds.  A rendezvous point that hears of
-  something that is not so says what is, with a higher version.
+  one before leaves is told what that one knew, and goes on from there.
+- Signals can overtake each other: of two the higher version holds.  So nobody may know a higher one
+  than the rendezvous point: one that hears of something that is not so says what is, with a version
+  still higher, and who finds that its right neighbor knows a higher one reports it.  Who joins or
+  leaves says nothing meanwhile: it looks, or who follows it does, when that is done.
 
 The two **inconsistencies** of the thesis, by signals that are lost with a node: here that ends the
 epoch (`standing`), and nobody is suspended then.  They are eliminated all the same, should anybody
@@ -65,9 +67,16 @@ class Suspension:
         self._send = send
         self._changed = changed
         self._statuses: dict[Key, Status] = {}
+        self._passive: set[Key] = set()
+        """Keys that are about to join, or to leave."""
 
     def status_of(self, key: Key) -> Status | None:
         return self._statuses.get(key)
+
+    def is_resumed(self, key: Key) -> bool:
+        """Not if nothing is known yet."""
+        status = self._statuses.get(key)
+        return status is not None and status.resumed
 
     @property
     def suspended(self) -> Iterator[Key]:
@@ -97,6 +106,7 @@ class Suspension:
 
     def entered(self, virtual: VirtualNode, status: Status | None) -> None:
         """A publisher is in the list; the publisher to its left, if any, said this."""
+        self._passive.add(virtual.key)
         if is_rendezvous_point(virtual):
             self._statuses[virtual.key] = Status(0, has_subscribers(virtual))
         elif status is None:
@@ -106,19 +116,36 @@ class Suspension:
 
     def joined(self, key: Key, status: Status | None) -> None:
         """Its right neighbor, if that is a publisher of the topic, said this."""
-        if status is not None:
-            self._heard(self._table[key], status)
+        self._passive.discard(key)
+        virtual, mine = self._table[key], self._statuses[key]
+        if is_rendezvous_point(virtual):
+            self._heard(virtual, mine)
+        if status is None:
+            return
+        news = status.version > mine.version or status.resumed != mine.resumed
+        self._heard(virtual, status)
+        if news and not is_rendezvous_point(virtual):
+            self._report(virtual, status)
 
-    def left_changed(self, virtual: VirtualNode) -> None:
-        """Whoever is the rendezvous point looks whether there are subscribers."""
-        status = self._statuses.get(virtual.key)
-        if status is not None and is_rendezvous_point(virtual):
-            there_are = has_subscribers(virtual)
-            if there_are != status.resumed:
-                self._say(virtual, Status(status.version + 1, there_are))
+    def left_changed(self, virtual: VirtualNode, status: Status | None) -> None:
+        """Whoever is the rendezvous point looks whether there are subscribers.
+
+        Another one that has left from there said this.
+        """
+        key = virtual.key
+        if key not in self._statuses:
+            return
+        if status is not None and status.version > self._statuses[key].version:
+            self._set(key, status)
+        if is_rendezvous_point(virtual):
+            self._heard(virtual, self._statuses[key])
+
+    def leaves(self, key: Key) -> None:
+        self._passive.add(key)
 
     def left(self, key: Key) -> None:
         self._statuses.pop(key, None)
+        self._passive.discard(key)
 
     # ---- what publishers tell each other -------------------------------------------------
 
@@ -147,7 +174,7 @@ class Suspension:
     def _heard(self, virtual: VirtualNode, said: Status) -> None:
         """The rendezvous point knows better than anybody."""
         mine = self._statuses[virtual.key]
-        if is_rendezvous_point(virtual):
+        if is_rendezvous_point(virtual) and virtual.key not in self._passive:
             there_are = has_subscribers(virtual)
             version = max(mine.version, said.version)
             if said.resumed != there_are:
@@ -174,16 +201,17 @@ class Suspension:
             ends[key] = node
 
     def _report(self, virtual: VirtualNode, said: Status) -> None:
-        """To the rendezvous point, along the publishers."""
-        if is_rendezvous_point(virtual):
-            there_are = has_subscribers(virtual)
-            version = max(self._statuses[virtual.key].version, said.version)
-            self._say(virtual, Status(version + 1, there_are))
-            return
-        left: Neighbor | None = virtual.left[0]
-        assert left is not None
-        if left.node != self._table.node:
-            self._send(left.node, Report(virtual.key, left.key, said))
+        """To the rendezvous point, along the publishers; each then knows of that version."""
+        key = virtual.key
+        version, resumed = max(self._statuses[key].version, said.version), self.is_resumed(key)
+        self._statuses[key] = Status(version, resumed)
+        if not is_rendezvous_point(virtual):
+            left: Neighbor | None = virtual.left[0]
+            assert left is not None
+            if left.node != self._table.node:
+                self._send(left.node, Report(key, left.key, said))
+        elif key not in self._passive:  # else it looks soon, or who follows it does
+            self._say(virtual, Status(version + 1, has_subscribers(virtual)))
 
     def _set(self, key: Key, status: Status) -> None:
         before = self._statuses[key]
