@@ -16,7 +16,7 @@ from isthmus.cooperation.topic_tree.algorithm import TopicTree
 from isthmus.cooperation.topic_tree.overlays import MAX_OVERLAYS
 from support.liars import LIAR, Liar, LyingFabric
 
-TREES = ("tree", "routed-tree", "topic-tree")
+TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 TOPICS = "$isthmus/topics"
 LAST = 2**32 - 1
 BEST = 2**48

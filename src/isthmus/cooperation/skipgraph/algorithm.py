@@ -13,10 +13,10 @@ When all are linked with all, an epoch begins (`standing`), in which the graph i
     its keys are not in the lists yet         it waits until they are (`Route.pending`); after
                                               `WAIT_S` it goes by the tree
 
-The label of a message in the graph is the epoch and the range of keys that the receiver is to see to
-(`keys`): it passes the range on by SFB or MRF (`forwarding`).  Only publishers and subscribers of the
-group ever get it: the strong relay-free property.  Who gets one and has no key there any more, or is
-in another epoch, passes it on by the tree over all nodes.
+The label of a message in the graph is the epoch and the range of keys that the receiver is to see
+to (`keys`): it passes the range on by SFB or MRF (`forwarding`).  Only publishers and subscribers
+of the group ever get it: the strong relay-free property.  Who gets one and has no key there any
+more, or is in another epoch, passes it on by the tree over all nodes.
 
 Why nothing is lost: a range is acknowledged when all of it is, along the whole way.  While an epoch
 lasts nobody in the lists is skipped (`lists`); when it is over everybody sends what is not
@@ -62,6 +62,7 @@ from isthmus.cooperation.skipgraph.options import SkipGraphOptions
 from isthmus.cooperation.skipgraph.roles import LINGER_S, Roles
 from isthmus.cooperation.skipgraph.standing import Phase, Standing
 from isthmus.cooperation.tree.algorithm import SpanningTree
+from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.index import FilterIndex
 from isthmus.mqtt.packets import Publish
 
@@ -184,7 +185,14 @@ class SkipGraph(SpanningTree):
         epoch = self._standing.epoch
         if epoch:
             assert self._used is not None
-            self._graph = Graph(self.port.node_id, self._used.nodes, self._own, epoch, self._say)
+            self._graph = Graph(
+                self.port.node_id,
+                self._used.nodes,
+                self._own,
+                epoch,
+                send=self._say,
+                refuse=self._refuse,
+            )
             self._fit_keys()
             for name, said in self._standing.take_early():
                 self._take(name, said)
@@ -209,6 +217,14 @@ class SkipGraph(SpanningTree):
         if not sent and isinstance(message, InEpoch):
             self.port.set_timer(0.0, _RENEW)  # it will be missed
 
+    def _refuse(self, name: str, error: RemoteProtocolError) -> None:
+        """A neighbor has lied; or this node has believed somebody who has."""
+        session = self._sessions.get(name)
+        if session is not None:
+            self.port.refuse(session, error)
+        else:
+            self.port.set_timer(0.0, _RENEW)
+
     def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
         if session.kind is not SessionKind.NEIGHBOR:
             return True
@@ -224,10 +240,8 @@ class SkipGraph(SpanningTree):
                 self._epoch_changed()
         elif isinstance(said, InEpoch):
             if said.epoch == self._standing.epoch:
-                try:
-                    self._take(name, said)
-                finally:
-                    self._finish()
+                self._take(name, said)
+                self._finish()
             else:
                 self._standing.is_early(name, said)
                 if self._standing.overrun:

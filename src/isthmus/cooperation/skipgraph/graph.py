@@ -39,6 +39,7 @@ from isthmus.cooperation.skipgraph.messages import (
 from isthmus.cooperation.skipgraph.options import SkipGraphOptions
 from isthmus.cooperation.skipgraph.suspension import Suspension
 from isthmus.cooperation.skipgraph.tables import Side, VirtualNode
+from isthmus.errors import RemoteProtocolError
 
 __all__ = ["Graph", "Ways"]
 
@@ -62,12 +63,15 @@ class Graph:
         nodes: Collection[str],
         options: SkipGraphOptions,
         epoch: bytes,
+        *,
         send: Callable[[str, InEpoch], None],
+        refuse: Callable[[str, RemoteProtocolError], None],
     ) -> None:
         self._here = here
         self.epoch = epoch
         self._strategy = STRATEGIES[options.forwarding]
         self._send = send
+        self._refuse = refuse
         self.lists = Lists(here, nodes, options.base, self)
         self.suspension = Suspension(self.lists.table, self._say_status, self._is_suspended)
         self._keys: Set[Key] = frozenset()
@@ -126,10 +130,16 @@ class Graph:
     # ---- what others say -----------------------------------------------------------------
 
     def arrived(self, sender: str, message: ListMessage | StatusMessage) -> None:
-        if isinstance(message, Signal | Confirm | Report):
-            self.suspension.arrived(sender, message)
-        else:
-            self.lists.arrived(sender, message)
+        try:
+            if isinstance(message, Signal | Confirm | Report):
+                self.suspension.arrived(sender, message)
+            else:
+                self.lists.arrived(sender, message)
+        except RemoteProtocolError as error:
+            self._refuse(sender, error)
+
+    def refuse(self, node: str, error: RemoteProtocolError) -> None:
+        self._refuse(node, error)
 
     def send(self, node: str, message: ListMessage) -> None:
         self._send(node, InEpoch(self.epoch, message))

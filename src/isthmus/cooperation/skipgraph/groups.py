@@ -1,7 +1,7 @@
 """Wildcards, which the thesis does not have: what is a *topic* of the Skip Graph, in MQTT.
 
-A group of subscribers and publishers in the graph, which the thesis calls a topic, is either a topic
-name, or a *family*: all topics under some levels, written as MQTT writes it, ``a/b/#``.
+A group of subscribers and publishers in the graph, which the thesis calls a topic, is either a
+topic name, or a *family*: all topics under some levels, written as MQTT writes it, ``a/b/#``.
 
 - Who wants a filter without wildcards subscribes to the group of that name.
 - Who wants a filter with wildcards subscribes to the family of the levels before the first one:
@@ -12,11 +12,11 @@ name, or a *family*: all topics under some levels, written as MQTT writes it, ``
   subscriber.
 
 A filter matches a topic only if its group is one of the topic's groups, so whoever wants a message
-is a subscriber of a group that it is sent to, and no publisher is suspended while there is one.  The
-reverse does not hold: who wants ``a/+/c`` gets ``a/b/d`` as well, and its node drops it.
+is a subscriber of a group that it is sent to, and no publisher is suspended while there is one.
+The reverse does not hold: who wants ``a/+/c`` gets ``a/b/d`` as well, and its node drops it.
 
-A group inside another one of the same node is left out: who has ``#`` needs nothing else.  So of one
-message a node gets what one group brings, and no more.
+A group inside another one of the same node is left out: who has ``#`` needs nothing else.  So of
+one message a node gets what one group brings, and no more.
 
 Topics that begin with ``$`` stay on their server and have no groups.
 """
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MAX_TOPIC_LEVELS", "group_of", "groups_of", "outermost", "overlap"]
+__all__ = ["MAX_TOPIC_LEVELS", "group_of", "groups_of", "is_inside", "outermost", "overlap"]
 
 MAX_TOPIC_LEVELS: Final = 32
 """A topic with more has too many groups: its messages go by the tree over all nodes."""
@@ -42,7 +42,7 @@ def group_of(topic_filter: str) -> str:
 
 
 def groups_of(topic: str) -> list[str]:
-    """The groups that a message on a topic is for: the name first, then families, inner ones first."""
+    """The groups that a message on a topic is for: its name, and the families around it."""
     return [topic, *_families(topic.split("/"))]
 
 
@@ -64,6 +64,11 @@ def _around(group: str) -> list[str]:
     return _families(levels)
 
 
+def is_inside(group: str, family: str) -> bool:
+    """Whether all topics of a group are in another one, or it is the same."""
+    return group == family or family in _around(group)
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether some topic may be in both."""
-    return one == other or one in _around(other) or other in _around(one)
+    return is_inside(one, other) or is_inside(other, one)

@@ -2,8 +2,8 @@
 
 In an *epoch* (`standing`) the nodes are known, all of them run and are linked with each other, and
 what they say to each other arrives, once and in order.  So nothing has to be repaired here: if a
-node or a link is lost the epoch is over, and the lists of the next one are built anew.  What is left
-is that keys come and go at the same time, side by side, and that is exact in every level:
+node or a link is lost the epoch is over, and the lists of the next one are built anew.  What is
+left is that keys come and go at the same time, side by side, and that is exact in every level:
 
 - every node's default key is in all its lists from the beginning, since who is there is known.  So
   each list has a first key that never leaves, and each key has somebody to its left;
@@ -63,6 +63,10 @@ class ListActions(Protocol):
     """What is to be done; none of it calls back."""
 
     def send(self, node: str, message: ListMessage) -> None: ...
+
+    def refuse(self, node: str, error: RemoteProtocolError) -> None:
+        """What that node says, perhaps this one for want of better knowledge, makes no sense."""
+        ...
 
     def status_of(self, key: Key) -> Status | None:
         """Of a key of publishers of this node: what is piggy-backed (thesis §3.2.1)."""
@@ -185,7 +189,10 @@ class Lists:
             self._work()
 
     def arrived(self, sender: str, message: ListMessage) -> None:
-        """Raises `RemoteProtocolError` for what nobody honest says; its link is to be closed."""
+        """Raises `RemoteProtocolError` for what nobody honest says; its link is to be closed.
+
+        If that comes out only later, when it is its turn, `ListActions.refuse` is called.
+        """
         if self._common.get(sender, -1) < message.level:
             raise RemoteProtocolError(f"{sender} speaks of a list that it is not in")
         self._queue.append((sender, message))
@@ -195,17 +202,16 @@ class Lists:
         """Also what virtual nodes of this node say to each other."""
         if self._busy:
             return
-        self._busy, wrong = True, None
+        self._busy = True
         try:
             while self._queue:
+                sender, message = self._queue.popleft()
                 try:
-                    self._handle(*self._queue.popleft())
+                    self._handle(sender, message)
                 except RemoteProtocolError as error:
-                    wrong = error
+                    self._do.refuse(sender, error)
         finally:
             self._busy = False
-        if wrong is not None:
-            raise wrong
 
     def _handle(self, sender: str, message: ListMessage) -> None:
         match message:

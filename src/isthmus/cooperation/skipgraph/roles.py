@@ -1,9 +1,9 @@
 """What a node is in the graph: a subscriber and a publisher of which groups (thesis §3.2.1).
 
-From what its clients want and publish on follow the keys that it is to have: one of a subscriber for
-each group that it wants, outermost groups only, and one of a publisher for each group of each topic
-that it publishes on.  **Who is both** needs the subscriber's key alone: as long as it is there, there
-is a subscriber, so it is never suspended, and it publishes from among the subscribers.
+From what its clients want and publish on follow the keys that it is to have: one of a subscriber
+for each group that it wants, outermost groups only, and one of a publisher for each group of each
+topic that it publishes on.  **Who is both** needs the subscriber's key alone: as long as it is
+there, there is a subscriber, so it is never suspended, and it publishes from among the subscribers.
 
 A topic counts as published on until nobody has published on it for `LINGER_S`: many come back soon.
 

@@ -1,19 +1,20 @@
 """Who stands in the graph, and since when: epochs.
 
-The graph stands on `tree`: nodes find each other, link with everybody and build one tree over all of
-them.  A node is *fit* for the graph if it is linked with everybody in that tree, and neither keeps
-something for a node that is away nor, restarted, awaits one.  It tells everybody so, with the tree's
-label and a number of its own, the nonce, which is another one whenever it was not fit, or one of its
-links was lost, however shortly.  When all nodes of a tree are fit, an **epoch** begins: its name is a
-digest of the label and of all nonces, so no two nodes mean different things by it, and all that was
-said in another epoch is known as such.  With the first node that is not fit any more it is over.
+The graph stands on `tree`: nodes find each other, link with everybody and build one tree over all
+of them.  A node is *fit* for the graph if it is linked with everybody in that tree, and neither
+keeps something for a node that is away nor, restarted, awaits one.  It tells everybody so, with the
+tree's label and a number of its own, the nonce, which is another one whenever it was not fit, or
+one of its links was lost, however shortly.  When all nodes of a tree are fit, an **epoch** begins:
+its name is a digest of the label and of all nonces, so no two nodes mean different things by it,
+and all that was said in another epoch is known as such.  With the first node that is not fit any
+more it is over.
 
-So while an epoch lasts nobody comes, goes or loses a word that was said to it; on that `lists` rests.
-What somebody says in an epoch that has not begun here yet waits (`early`).
+So while an epoch lasts nobody comes, goes or loses a word that was said to it; on that `lists`
+rests. What somebody says in an epoch that has not begun here yet waits (`early`).
 
 At its beginning each node puts all that its clients want into the lists, and when that is done says
-that it is *ready*.  An epoch is **settled**, at a node, when everybody is: from then on messages go by
-the graph, and not by the tree over all nodes; not sooner, since subscribers could be missing.
+that it is *ready*.  An epoch is **settled**, at a node, when everybody is: from then on messages go
+by the graph, and not by the tree over all nodes; not sooner, since subscribers could be missing.
 
     OPEN ──all are fit──▶ JOINING ──all are ready──▶ SETTLED
       ◀──────────── somebody is not fit any more ─────────┘
