@@ -113,6 +113,8 @@ class SkipGraph(SpanningTree):
         self._silent: dict[tuple[str, str], None] = {}
         """Groups that are suspended, and neighbors from which messages came all the same."""
         self._said_ready = False
+        self._swapping = False
+        """Whether it is looked soon if keys can go whose place others take."""
         self._confirmed = 0
 
     # ---- how this node stands ------------------------------------------------------------
@@ -181,7 +183,6 @@ class SkipGraph(SpanningTree):
         self._graph, self._said_ready = None, False
         self._silent.clear()
         self._waiting.clear()
-        self.port.cancel_timer(_SWAP)
         epoch = self._standing.epoch
         if epoch:
             assert self._used is not None
@@ -284,7 +285,9 @@ class SkipGraph(SpanningTree):
         if self._graph is None:
             return
         publishing = self._standing.phase is Phase.SETTLED
-        if self._graph.want(self._roles.keys(publishing=publishing)):
+        keys = self._roles.keys(publishing=publishing)
+        if self._graph.want(keys, self.port.now() + SWAP_S) and not self._swapping:
+            self._swapping = True
             self.port.set_timer(SWAP_S, _SWAP)
         self._finish()
 
@@ -338,8 +341,9 @@ class SkipGraph(SpanningTree):
         if key == _LINGER:
             self._linger()
         elif key == _SWAP:
-            if self._graph is not None and self._graph.retire():
-                self.port.set_timer(SWAP_S, _SWAP)
+            self._swapping = self._graph is not None and self._graph.retire(self.port.now())
+            if self._swapping:
+                self.port.set_timer(SWAP_S / 4, _SWAP)
             self._finish()
         elif key == _CONFIRM:
             self._confirm()

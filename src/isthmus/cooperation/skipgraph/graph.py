@@ -78,8 +78,8 @@ class Graph:
         """That are to be in the lists."""
         self._initial: set[Key] | None = None
         """Of those that were to be at the beginning, who are not."""
-        self._swaps: set[Key] = set()
-        """Keys that are not to be there any more, once others have taken their place."""
+        self._swaps: dict[Key, float] = {}
+        """Keys that are not to be there any more, once others have taken their place; and when."""
         self.late_topics: set[str] = set()
         """Whose messages go by the tree until their keys are in the lists: that were published on
         before the epoch was settled, or have waited for too long."""
@@ -96,31 +96,31 @@ class Graph:
         """Whether all that was wanted at the beginning is in the lists."""
         return self._initial is not None and not self._initial
 
-    def want(self, keys: Set[Key]) -> bool:
-        """These are to be in the lists; whether some others stay until they are."""
+    def want(self, keys: Set[Key], swap_s: float) -> bool:
+        """These are to be in the lists; whether some others stay, until `swap_s` at least."""
         if self._initial is None:
             self._initial = set(keys)
         self._keys = keys
-        self._initial &= keys
-        self._swaps -= keys
+        self._swaps = {key: at_s for key, at_s in self._swaps.items() if key not in keys}
         present = set(self.lists.keys)
         for key in sorted(keys - present):
             self.lists.add(key)
-        self._initial = {key for key in self._initial if not self.lists.is_usable(key)}
+        self._initial = {key for key in self._initial & keys if not self.lists.is_usable(key)}
         unusable = self._unusable()
-        for key in sorted(present - keys - self._swaps):
+        for key in sorted(present - keys - self._swaps.keys()):
             if any(overlap(key.topic, other.topic) for other in unusable):
-                self._swaps.add(key)
+                self._swaps[key] = swap_s
             else:
                 self.lists.remove(key)
         return bool(self._swaps)
 
-    def retire(self) -> bool:
+    def retire(self, now_s: float) -> bool:
         """Remove those whose place has been taken; whether some are left."""
         unusable = self._unusable()
-        for key in sorted(self._swaps):
+        due = [key for key, at_s in self._swaps.items() if at_s <= now_s]
+        for key in sorted(due):
             if not any(overlap(key.topic, other.topic) for other in unusable):
-                self._swaps.discard(key)
+                del self._swaps[key]
                 self.lists.remove(key)
         return bool(self._swaps)
 

@@ -360,8 +360,7 @@ class Lists:
         self._locked[own, level] = []
         if isinstance(request, Insert):
             self._set(own, Side.RIGHT, level, Neighbor(key, sender))
-            status = self._do.status_of(own) if level == 0 else None
-            self._send(sender, Inserted(level, own, key, right, status))
+            self._send(sender, Inserted(level, own, key, right, self._status(own, key, level)))
             return
         beyond = request.right
         if beyond is not None and (not self._is_in(beyond, level) or not key < beyond.key):
@@ -372,7 +371,7 @@ class Lists:
             self._unlock(own, level)
         else:
             self._leaving[own, level] = Neighbor(key, sender)
-            same = beyond.key[:2] == key[:2]
+            same = (beyond.key.topic, beyond.key.kind) == (key.topic, key.kind)
             status = request.status if same else None
             self._send(beyond.node, Left(level, own, beyond.key, status))
 
@@ -389,11 +388,14 @@ class Lists:
         if self._levels(key) <= level or not said.of < key:
             raise RemoteProtocolError(f"{sender} says it is beside a key that is not there")
         self._set(key, Side.LEFT, level, Neighbor(said.of, sender))
-        status = None
         if level == 0:
             self._do.left_changed(self.table[key], said.status)
-            status = self._do.status_of(key)
-        self._send(sender, LeftOk(level, key, said.of, status))
+        self._send(sender, LeftOk(level, key, said.of, self._status(key, said.of, level)))
+
+    def _status(self, key: Key, other: Key, level: int) -> Status | None:
+        """What is piggy-backed if both are publishers of one topic."""
+        same = level == 0 and (key.topic, key.kind) == (other.topic, other.kind)
+        return self._do.status_of(key) if same else None
 
     def _left_knows(self, sender: str, said: LeftOk) -> None:
         level, key = said.level, said.to
