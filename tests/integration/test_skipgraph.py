@@ -3,7 +3,7 @@
     a ─ b ─ c ─ d ─ e     a full mesh; at each node a client publishes, together 1,000 messages
     └───┴───┴───┴───┘     per second, whether anybody wants them or not
 
-With no subscriber nothing at all goes over the links, not even an acknowledgment; the first one has
+With no subscriber no message at all goes over the links; the first one has
 messages of all nodes within a second of its SUBACK; and when it has gone the links are silent again.
 """
 
@@ -45,7 +45,7 @@ def are_settled(fabric: NodeFabric) -> bool:
 
 
 def data_on_links(fabric: NodeFabric) -> int:
-    """Messages and acknowledgments that any link has carried."""
+    """Messages that links have carried, all together."""
     return sum(link["data_sent"] for name in NODES for link in fabric[name].fabric()["links"])
 
 
