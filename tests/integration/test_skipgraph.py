@@ -3,8 +3,8 @@
     a ─ b ─ c ─ d ─ e     a full mesh; at each node a client publishes, together 1,000 messages
     └───┴───┴───┴───┘     per second, whether anybody wants them or not
 
-With no subscriber no message at all goes over the links; the first one has
-messages of all nodes within a second of its SUBACK; and when it has gone the links are silent again.
+With no subscriber no message at all goes over the links; the first one has messages of all nodes
+within a second of its SUBACK; and when it has gone the links are silent again.
 """
 
 from __future__ import annotations

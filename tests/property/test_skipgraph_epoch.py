@@ -2,8 +2,9 @@
 know whether there are subscribers.
 
 What is asked while it happens: a message reaches every subscriber that was in the lists when it was
-published and still wants it; and no publisher is suspended for longer than signals take though there
-is a subscriber.  At rest the tables are those that the lists define, and suspension is complete.
+published and still wants it; and no publisher is suspended for longer than signals take though
+there is a subscriber.  At rest the tables are those that the lists define, and suspension is
+complete.
 """
 
 from __future__ import annotations

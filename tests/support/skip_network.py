@@ -179,7 +179,7 @@ class SkipNetwork:
     def longest_wrong_s(self) -> float:
         """How long a publisher has been suspended by now though there was a subscriber."""
         longest = 0.0
-        for name, graph in self.graphs.items():
+        for graph in self.graphs.values():
             for key in graph.lists.keys:
                 if key.kind is not Kind.PUBLISHER or not graph.lists.is_usable(key):
                     continue

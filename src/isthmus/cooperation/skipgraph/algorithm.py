@@ -36,6 +36,7 @@ from itertools import islice
 from typing import Final, cast
 
 from isthmus.cooperation.api import (
+    AnnouncedNode,
     AtRest,
     Hop,
     Port,
@@ -49,8 +50,10 @@ from isthmus.cooperation.skipgraph.invariants import check_graphs
 from isthmus.cooperation.skipgraph.keys import MAX_LABEL_BYTES
 from isthmus.cooperation.skipgraph.messages import (
     EPOCH_BYTES,
+    MAX_NEIGHBORS,
     MAX_NONCE,
     TOPIC,
+    Acquaintances,
     Fit,
     GraphMessage,
     InEpoch,
@@ -62,6 +65,7 @@ from isthmus.cooperation.skipgraph.options import SkipGraphOptions
 from isthmus.cooperation.skipgraph.roles import LINGER_S, Roles
 from isthmus.cooperation.skipgraph.standing import Phase, Standing
 from isthmus.cooperation.tree.algorithm import SpanningTree
+from isthmus.cooperation.tree.messages import MAX_NODES
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.index import FilterIndex
 from isthmus.mqtt.packets import Publish
@@ -133,8 +137,24 @@ class SkipGraph(SpanningTree):
             if self._standing.gone(session.name):
                 self._epoch_changed()
             self._say(session.name, self._standing.mine)
+            self._acquaint(session.name)
             # Something that was said may have been lost with the connection before.
             self._stand(renew=self._used is not None and session.name in self._used.nodes)
+
+    def _acquaint(self, neighbor: str) -> None:
+        """Tell who is new whom else there is to link with."""
+        known = [
+            (name, session.advertised)
+            for name, session in self._sessions.items()
+            if name != neighbor and name in self._labels and session.advertised
+        ]
+        if known and self._own.links == "all":
+            self._say(neighbor, Acquaintances(tuple(known[:MAX_NEIGHBORS])))
+
+    def _meet(self, said: Acquaintances) -> None:
+        for name, address in said.nodes if self._own.links == "all" else ():
+            if name != self.port.node_id and name not in self._sessions:
+                self._meeting.heard(AnnouncedNode(name, address))
 
     def _down(self, name: str) -> None:
         was_up = name in self._building.up
@@ -158,6 +178,8 @@ class SkipGraph(SpanningTree):
         tree = self._used
         if tree is None or self._departed & self._sessions.keys():
             return False
+        if len(tree.nodes) >= MAX_NODES:
+            return False  # there may be more of them
         others = tree.nodes - {self.port.node_id}
         return others <= self._labels.keys() and not any(
             self.port.awaits_others(self._sessions[each]) for each in others
@@ -239,15 +261,13 @@ class SkipGraph(SpanningTree):
         if isinstance(said, Fit):
             if self._standing.heard(name, said):
                 self._epoch_changed()
-        elif isinstance(said, InEpoch):
-            if said.epoch == self._standing.epoch:
-                self._take(name, said)
-                self._finish()
-            else:
-                self._standing.is_early(name, said)
-                if self._standing.overrun:
-                    self._standing.overrun = False
-                    self.port.set_timer(0.0, _RENEW)
+        elif isinstance(said, Acquaintances):
+            self._meet(said)
+        elif said.epoch == self._standing.epoch:
+            self._take(name, said)
+            self._finish()
+        elif not self._standing.is_early(name, said):
+            self.port.set_timer(0.0, _RENEW)  # it will be missed
         return True
 
     def _take(self, name: str, said: InEpoch) -> None:

@@ -56,8 +56,6 @@ class Standing:
         self._unready: set[str] = set()
         self.epoch = b""
         """The name of the epoch; empty: there is none."""
-        self.overrun = False
-        """Somebody has said more than can wait."""
 
     @property
     def mine(self) -> Fit:
@@ -110,13 +108,14 @@ class Standing:
         self._unready.discard(name)
         return was_joining and self.phase is Phase.SETTLED
 
-    def is_early(self, name: str, said: InEpoch) -> None:
-        """It may be of an epoch to come."""
+    def is_early(self, name: str, said: InEpoch) -> bool:
+        """It may be of an epoch to come, and waits; False if too much does."""
         waiting = self._early.setdefault(name, [])
-        if len(waiting) < MAX_EARLY:
-            waiting.append(said)
-        else:
-            self.overrun = True
+        waiting.append(said)
+        if len(waiting) > MAX_EARLY:
+            waiting.clear()
+            return False
+        return True
 
     def take_early(self) -> list[tuple[str, InEpoch]]:
         """What was said in the epoch that has begun just now; what was before that is forgotten."""
