@@ -207,3 +207,16 @@ def test_rendezvous_points_that_come_and_go(seed: int) -> None:
     net.run()
     net.check_tables()
     net.check_suspension()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_is_sent_round_while_many_join_at_the_same_place(seed: int) -> None:
+    """Who asks for a place beside a key that does not know of its own yet waits there."""
+    net = SkipNetwork(seed, 4)
+    net.slow_s["n0", "n1"] = 500 * DELAY_S
+    for name in net.graphs:
+        for topic in "abcd":
+            net.want(name, topic, Kind.SUBSCRIBER)
+    net.run()
+    net.check_tables()
+    assert net.sent <= 16 * 25

@@ -60,6 +60,8 @@ class SkipNetwork:
         """Since when a key is in the lists for good."""
         self.published: list[Published] = []
         self.sent = 0
+        self.slow_s: dict[tuple[str, str], float] = {}
+        """What some take longer, from one to another."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._last_s: dict[tuple[str, str], float] = {}
         self._count = 0
@@ -78,9 +80,8 @@ class SkipNetwork:
         said = parse(encode(message), sender, receiver)
         assert said == message
         assert isinstance(said, InEpoch)
-        at_s = max(
-            self._last_s.get((sender, receiver), 0.0), self.now_s + self.rng.uniform(0, DELAY_S)
-        )
+        delay_s = self.rng.uniform(0, DELAY_S) + self.slow_s.get((sender, receiver), 0.0)
+        at_s = max(self._last_s.get((sender, receiver), 0.0), self.now_s + delay_s)
         self._last_s[sender, receiver] = at_s
         inner = said.message
         self._later(at_s, lambda: self.graphs[receiver].arrived(sender, inner))  # type: ignore[arg-type]

@@ -346,14 +346,17 @@ class Lists:
         level, key = request.level, request.of
         own = self._nearest(key, level)
         row = self.table[own].right
-        for neighbor in reversed(row[level:]):
+        for neighbor in reversed(row[level + 1 :]):
             if neighbor is not None and neighbor.key < key:
                 self._send(sender, Go(level, key, neighbor))
                 return
-        if (own, level) in self._locked:
+        if (own, level) in self._locked:  # who is to the right may not know it yet
             self._locked[own, level].append((sender, request))
             return
         right = row[level] if level < len(row) else None
+        if right is not None and right.key < key:
+            self._send(sender, Go(level, key, right))
+            return
         is_there = right == Neighbor(key, sender)
         if is_there != isinstance(request, Remove):
             raise RemoteProtocolError(f"{sender} puts in or takes out {key.topic!r} twice")
