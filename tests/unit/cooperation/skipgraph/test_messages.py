@@ -121,7 +121,7 @@ def test_messages_with_something_else_in_them(message: GraphMessage, data: st.Da
     """They are read, or refused: nothing else is raised."""
     said = json.loads(encode(message))
     place = data.draw(st.integers(0, len(said) - 1))
-    anything = st.one_of(
+    anything: st.SearchStrategy[object] = st.one_of(
         st.none(), st.integers(), st.text(max_size=5), st.just([]), st.just([1, 2])
     )
     said[place] = data.draw(anything)
