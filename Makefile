@@ -15,7 +15,7 @@ ALONE := tests/unit tests/property tests/fuzz
 OTHERS := $(addprefix --ignore=,$(ALONE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
+.PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
 	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
@@ -75,6 +75,9 @@ check: .venv/.dev  ## formatting, lint, types, the figures of the packages and o
 	$(BIN)/mypy
 	$(BIN)/python scripts/packages.py --check
 	$(BIN)/python scripts/life.py --check
+
+choose: .venv/.dev  ## what each algorithm puts on links, into docs/howto/choose-an-algorithm.md
+	$(BIN)/python scripts/choose.py $(ARGS)
 
 bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
 

@@ -89,6 +89,9 @@ class NodeTable:
     def __getitem__(self, key: Key) -> VirtualNode:
         return self._virtual[key]
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._virtual
+
     @property
     def keys(self) -> tuple[Key, ...]:
         return tuple(self._keys)

@@ -1,0 +1,96 @@
+"""Wildcards in the Skip Graph against plain matching: who wants a message is always reached."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus.cooperation.skipgraph.groups import (
+    group_of,
+    groups_of,
+    is_inside,
+    outermost,
+    overlap,
+)
+from isthmus.cooperation.skipgraph.keys import Kind, key_of, label_of, range_from, subscribers_of
+from isthmus.cooperation.skipgraph.roles import Roles
+from isthmus.mqtt.filters.covering import normal_form
+from isthmus.mqtt.filters.topics import matches
+
+LEVELS = ("a", "b", "", "+")
+Topics = (
+    st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=5).map("/".join).filter(bool)
+)
+
+
+@st.composite
+def _filters(draw: st.DrawFn) -> str:
+    levels = draw(st.lists(st.sampled_from(LEVELS), min_size=0, max_size=5))
+    if draw(st.booleans()) or not levels:
+        levels.append("#")
+    return normal_form("/".join(levels) or "#")
+
+
+Filters = _filters()
+
+
+@settings(max_examples=2_000)
+@given(Filters, Topics)
+def test_a_filter_that_matches_has_a_group_of_the_topic(topic_filter: str, topic: str) -> None:
+    if matches(topic_filter, topic):
+        assert group_of(topic_filter) in groups_of(topic)
+
+
+@settings(max_examples=500)
+@given(st.lists(Filters, max_size=8), Topics)
+def test_a_node_gets_what_its_clients_want_by_one_group(filters: list[str], topic: str) -> None:
+    """And with no filter inside the topic's families, by none."""
+    mine = outermost(group_of(each) for each in filters) & set(groups_of(topic))
+    assert len(mine) <= 1
+    if any(matches(each, topic) for each in filters):
+        assert len(mine) == 1
+
+
+@settings(max_examples=500)
+@given(Filters, Topics)
+def test_groups_match_the_topics_in_them(topic_filter: str, topic: str) -> None:
+    """So routes of a group's topics can be dropped by it, and a label can name it."""
+    group = group_of(topic_filter)
+    assert matches(group, topic) == (group in groups_of(topic))
+    if group in groups_of(topic):
+        keys = subscribers_of(group)
+        assert range_from(label_of(keys, topic), topic) == keys
+
+
+@settings(max_examples=500)
+@given(Filters, Filters, Topics)
+def test_groups_that_share_a_topic_overlap(one: str, other: str, topic: str) -> None:
+    mine, theirs = group_of(one), group_of(other)
+    shared = {mine, theirs} <= set(groups_of(topic))
+    assert overlap(mine, theirs) or not shared
+    if is_inside(mine, theirs) and matches(mine, topic):
+        assert matches(theirs, topic)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.booleans(), Filters), max_size=20))
+def test_interest_that_comes_and_goes(changes: list[tuple[bool, str]]) -> None:
+    roles, wanted = Roles("n"), set[str]()
+    for begins, topic_filter in changes:
+        if begins and topic_filter not in wanted:
+            roles.interest([topic_filter], [])
+            wanted.add(topic_filter)
+        elif not begins and topic_filter in wanted:
+            roles.interest([], [topic_filter])
+            wanted.discard(topic_filter)
+    expected = outermost(map(group_of, wanted))
+    assert roles.subscribed == expected
+    assert roles.keys(publishing=True) == {key_of(g, Kind.SUBSCRIBER, "n") for g in expected}
+
+
+def test_names() -> None:
+    assert group_of("a/b") == "a/b"
+    assert group_of("a/+/c") == group_of("a/#") == group_of("a/+") == "a/#"
+    assert group_of("+/c") == group_of("#") == group_of("+") == "#"
+    assert group_of("/+") == "/#"
+    assert groups_of("a/b") == ["a/b", "a/b/#", "a/#", "#"]
