@@ -426,8 +426,10 @@ class SpanningTree(CooperationAlgorithm):
         self._look_for_strangers()
 
     def _resends(self, labels: Set[bytes], _missing: Set[str], source: SessionInfo | None) -> bool:
-        """Where there are other ways, too: what has gone by trees over all nodes comes again from who
-        is before, if it is there."""
+        """What has gone by trees over all nodes comes again from who is before, if it is there.
+
+        For algorithms that have other ways as well.
+        """
         tree = self._building.tree
         there = source is not None and tree is not None and self._uses(source, tree)
         return not (there and _in_trees(labels))
