@@ -31,7 +31,7 @@ Tasks = tuple[int, int]
 def shown_progress(
     spark: SparkSession, console: Console | None, name: str = "counting"
 ) -> Iterator[None]:
-    """Show on `console`, if there is one, how far the jobs of `spark` are, which are doing `name`."""
+    """Show on `console`, if there is one, how far the jobs of `spark` are that do `name`."""
     if console is None:
         yield
         return

@@ -5,8 +5,10 @@ function of its points, its part and the seed, so any worker can do it (`simulat
 
 Sizes: `THESIS` has the thesis's; beyond it the same curves go on with 1,000,000, 10,000,000 and
 100,000,000 nodes (`Extent.up_to`).  What needs all nodes at once ends earlier: Scribe's curves with
-`MAX_WHOLE` nodes, the tables of Fig. 3.14 with `MAX_KEYS` keys.  `--quick` has a tenth of the nodes and fewer points; what the
-thesis says of 100,000 nodes is *not measured* then.
+`MAX_WHOLE` nodes, the tables of Fig. 3.14 with `MAX_KEYS` keys.
+
+`--quick` has a tenth of the nodes where that saves much: paths, tables and growth; what the thesis
+says of 100,000 nodes there is *not measured* then.
 
 What a task takes was measured on one core; it only says which tasks begin first.  Bytes are upper
 bounds, for the check before the start.
@@ -151,9 +153,7 @@ def _dht_bytes(nodes: int, members: int) -> int:
 
 
 def _messages(extent: Extent, seed: int) -> Iterator[Task]:
-    for nodes in extent.large():
-        if nodes > MAX_WHOLE:
-            continue
+    for nodes in (THESIS, *(size for size in extent.large() if THESIS < size <= MAX_WHOLE)):
         for method, bytes_ in (
             ("proposed", PORTION_BYTES),
             ("scribe", _dht_bytes(nodes, paths.WHOLE_NODES)),
@@ -211,10 +211,9 @@ def _paths(extent: Extent, seed: int) -> Iterator[Task]:
 
 
 def _load(extent: Extent, seed: int) -> Iterator[Task]:
-    topics = 100 if extent.thesis == THESIS else 20
     methods: tuple[Method, ...] = ("proposed", "scribe")
     for method in methods:
-        point = Point("load", method, topics * 1001, 1, 1000, topics=topics)
+        point = Point("load", method, 100 * 1001, 1, 1000, topics=100)
         for number in range(extent.rounds):
             yield Task((point,), seed, number, cost=0.5)
 
@@ -233,19 +232,17 @@ def _tables(extent: Extent, seed: int) -> Iterator[Task]:
 
 
 def _shares(extent: Extent, seed: int) -> Iterator[Task]:
-    size = 1000 if extent.thesis == THESIS else 300
     methods: tuple[Method, ...] = ("proposed", "scribe")
     for method in methods:
-        yield Task((Point("shares", method, size, topics=size),), seed, cost=0.6)
+        yield Task((Point("shares", method, 1000, topics=1000),), seed, cost=0.6)
 
 
 def _depths(extent: Extent, seed: int) -> Iterator[Task]:
-    largest = 17 if extent.thesis == THESIS else 14
     beyond = [20] if extent.up_to >= 1_000_000 else []
     beyond += [23] if extent.up_to >= 10_000_000 else []
     methods: tuple[Method, ...] = ("mrf", "sfb")
     for method in methods:
-        for digits in (*range(largest + 1), *beyond):
+        for digits in (*range(18), *beyond):
             nodes = 1 << digits
             bytes_ = PORTION_BYTES + nodes * (8 * digits + 100)
             point = Point("depths", method, nodes)
@@ -254,10 +251,9 @@ def _depths(extent: Extent, seed: int) -> Iterator[Task]:
 
 def _assignment(extent: Extent, seed: int) -> Iterator[Task]:
     methods: tuple[Method, ...] = ("intensive", "extensive", "approximate")
-    brokers = 10_000 if extent.thesis == THESIS else 1_000
-    for subscribers in (100, 500, 1000, 2000):
+    for subscribers in (1_000_000, 5_000_000, 10_000_000, 20_000_000):
         for method in methods:
-            point = Point("assignment", method, brokers, subscribers=subscribers * brokers)
+            point = Point("assignment", method, 10_000, subscribers=subscribers)
             yield Task((point,), seed, cost=0.5)
 
 

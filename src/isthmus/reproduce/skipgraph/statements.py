@@ -43,7 +43,8 @@ def fitted(xs: Sequence[float], ys: Sequence[float]) -> Fit:
     """The line of least squares."""
     x_mean, y_mean = mean(xs), mean(ys)
     xx = sum((x - x_mean) ** 2 for x in xs)
-    slope = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / xx
+    xy = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    slope = xy / xx if xx else 0.0
     start = y_mean - slope * x_mean
     rest = sum((y - start - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
     whole = sum((y - y_mean) ** 2 for y in ys)
