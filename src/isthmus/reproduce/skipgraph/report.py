@@ -105,13 +105,14 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
         )
     ]
     drawn, shown = panels_of(done.figures), tables_of(done.figures)
-    for name, panels in drawn.items():
-        title, figures = PICTURES[name]
-        body = figure(plots.svg(panels_figure(panels), title), "")
-        for each in figures:
-            if each in shown:
-                body += paragraph(TITLES[each]) + table(*shown[each])
-        sections.append(PageSection(title, body))
+    for name, (title, figures) in PICTURES.items():
+        body = "".join(
+            paragraph(TITLES[each]) + table(*shown[each]) for each in figures if each in shown
+        )
+        if name in drawn:
+            body = figure(plots.svg(panels_figure(drawn[name]), title), "") + body
+        if body:
+            sections.append(PageSection(title, body))
     sections.append(key_section("What it ran on", _setup(done)))
     title = "The Skip Graph thesis reproduced" + (" (quick)" if done.settings.quick else "")
     (out / "report.html").write_text(page(title, HOW, sections), encoding="utf-8")
