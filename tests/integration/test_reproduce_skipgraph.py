@@ -100,7 +100,9 @@ def test_the_command_from_the_first_task_to_the_report(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs" / "skipgraph"
     docs.parent.mkdir()
     page = docs.parent / "reproduce-skipgraph.md"
-    page.write_text("# Page\n<!-- skipgraph: begin -->\nold\n<!-- skipgraph: end -->\nrest\n")
+    page.write_text(
+        "# Page\n<!-- skipgraph: begin -->\nas it was before\n<!-- skipgraph: end -->\nrest\n"
+    )
     settings = Settings(out, quick=True, only=SOME, seed=SEED, docs=docs)
     done = reproduce(settings, console=quiet(), free_bytes=lambda: PLENTY)
     assert list(done.figures) == [name for name in FIGURES if name in SOME]
@@ -125,7 +127,7 @@ def test_the_command_from_the_first_task_to_the_report(tmp_path: Path) -> None:
     written = page.read_text()
     assert written.startswith("# Page\n")
     assert written.endswith("rest\n")
-    assert "old" not in written
+    assert "as it was before" not in written
     assert "| yes |" in written
 
     # Called again it simulates nothing; of one that is missing, that one.
