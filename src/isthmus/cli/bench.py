@@ -349,8 +349,7 @@ def skipgraph(
 ) -> None:
     """Skip Graph thesis, chapters 3 and 4: growth laws, messages, paths, load, tables; then beyond.
 
-    Simulated on arrays, spread over the cores by Spark.  The same seed gives the same figures on
-    any number of them.
+    Spread over the cores by Spark; the same seed gives the same figures on any number of them.
     """
     from isthmus.reproduce.skipgraph.command import Settings, run_skipgraph
 
