@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from isthmus.errors import ReproduceError, SimulationTooLarge
+from isthmus.errors import ReproduceError, SimulationTooLarge, SparkFailed
 from isthmus.pipeline.log.reading import list_runs
 from isthmus.reproduce.skipgraph.command import Settings, reproduce
 from isthmus.reproduce.skipgraph.experiments import FIGURES, Extent, Task, tasks
@@ -95,6 +98,13 @@ def test_the_jobs_say_what_numpy_says(spark: SparkSession, tmp_path: Path) -> No
         assert row["longest"] == max(each["value"] for each in own)
 
 
+def test_a_task_that_fails_says_why(spark: SparkSession) -> None:
+    # So many members of a CAN are refused.
+    task = Task((Point("growth", "can-mc", 10**5, 10**5, 0, 1, 2),), SEED)
+    with pytest.raises(SparkFailed, match="a task failed: ValueError: 100000 members in 2 dim"):
+        spread(spark, [task])
+
+
 @pytest.mark.usefixtures("spark")  # the command's own session is this one
 def test_the_command_from_the_first_task_to_the_report(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs" / "skipgraph"
@@ -170,6 +180,28 @@ def test_one_worker_and_two_write_the_same_bytes(tmp_path: Path) -> None:
     for name in ("fig3.10", "table3.3", "table3.1"):
         csv = [(tmp_path / str(w) / "figures" / f"{name}.csv").read_bytes() for w in (1, 2)]
         assert csv[0] == csv[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_and_it_goes_on_later(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["-m", "isthmus", "reproduce", "skipgraph", "--quick", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("size of routing tables"):  # two experiments are done
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    there = list_runs(out / "log")
+    assert any(run.startswith("paths-") for run in there)
+    assert not any(run.startswith("growth-") for run in there)
+    said = run_command(out, "--quick", "--only", "fig3.9")
+    assert ": 0 tasks to simulate" in said
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from isthmus.errors import SimulationTooLarge
+from isthmus.errors import SimulationTooLarge, SparkFailed
 from isthmus.simulate.tallies import COUNTED, BulkTask, in_order, sorted_rows
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ SPARK_BYTES: Final = 1 << 30
 
 
 def spread(spark: SparkSession | None, tasks: Sequence[BulkTask]) -> pa.Table:
-    """What all tasks counted, as `COUNTED` in its one order."""
+    """What all tasks counted, as `COUNTED` in its one order; raises `SparkFailed`."""
     if spark is None:
         return in_order(each for task in tasks for each in task.counted())
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
     shared = shares(tasks)
@@ -53,7 +54,12 @@ def spread(spark: SparkSession | None, tasks: Sequence[BulkTask]) -> pa.Table:
                     yield from in_order(task.counted()).to_batches()
 
     numbers = spark.range(0, len(shared), 1, max(len(shared), 1))
-    found = numbers.mapInArrow(simulate, from_arrow_schema(COUNTED)).toArrow()
+    try:
+        found = numbers.mapInArrow(simulate, from_arrow_schema(COUNTED)).toArrow()
+    except PySparkException as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        python = [line for line in said if re.match(r"\w+(Error|Exception): ", line)]
+        raise SparkFailed("the simulation", f"a task failed: {(python or said)[-1]}") from error
     return sorted_rows(found.cast(COUNTED))
 
 

@@ -2,6 +2,7 @@
 
     OUT/log/            what every simulation counted, in the one log
     OUT/figures/        the rows of each figure, as the Spark jobs made them
+    OUT/calls.json      when it was simulated, and how long that took
     OUT/report.html     the thesis's figures and statements beside ours
     OUT/results.json    all of it
 
@@ -15,11 +16,12 @@ Source: thesis chapters 3 and 4.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from rich.console import Console
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Reproduced", "Settings", "reproduce", "run_skipgraph"]
+
+CALLS: Final = "calls.json"
 
 
 def run_skipgraph(settings: Settings) -> int:
@@ -83,6 +87,7 @@ def reproduce(
     tables = {name: pa.Table.from_pylist(rows) for name, rows in made.items()}
     write_tables(settings.out / "figures", tables)
     done.took_s = time.monotonic() - began_s
+    _keep_call(done)
     claims = compare(done.figures)
     claims = [claim for claim in claims if not settings.only or claim.verdict != "not measured"]
     write(done, claims)
@@ -90,6 +95,15 @@ def reproduce(
     took = clock(done.took_s)
     console.print(f"took {took}; the report is {settings.out / 'report.html'}", soft_wrap=True)
     return done
+
+
+def _keep_call(done: Reproduced) -> None:
+    """Note how long what is in the folder took; one that simulated nothing is not worth it."""
+    path = done.settings.out / CALLS
+    done.calls = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if done.simulated:
+        done.calls.append(done.call())
+        path.write_text(json.dumps(done.calls, indent=1) + "\n", encoding="utf-8")
 
 
 def _planned(settings: Settings, figures: Sequence[str]) -> dict[Experiment, list[Task]]:

@@ -135,7 +135,7 @@ def _messages(figures: Figures) -> Iterator[Panel]:
     if len({row["nodes"] for row in rows}) > 1:
         some = [row for row in rows if (row["publishers"], row["subscribers"]) == (10, 100)]
         yield Panel(
-            "10 publishers, 100 subscribers",
+            "Beyond: 10 publishers, 100 subscribers",
             "nodes",
             "messages",
             tuple(

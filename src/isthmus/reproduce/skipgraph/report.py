@@ -8,6 +8,7 @@ into the page above that folder, between two marks.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,18 @@ class Reproduced:
     estimate_bytes: int | None = None
     stages_s: dict[str, float] = field(default_factory=dict)
     took_s: float = 0.0
+    calls: list[str] = field(default_factory=list)
+    """One line for each time that something was simulated into this folder, this one included."""
+
+    def call(self) -> str:
+        """What this one did, in words."""
+        stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.stages_s.items())
+        at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        return (
+            f"{at}: {self.simulated} runs, networks of up to "
+            f"{max(self.settings.extent.networks()):,} nodes, in {clock(self.took_s)} ({stages}), "
+            f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        )
 
 
 def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
@@ -88,6 +101,7 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
         "setup": _setup(done),
         "thesis": [asdict(claim) for claim in claims],
         "figures": done.figures,
+        "calls": done.calls,
         "stages_s": done.stages_s,
         "took_s": done.took_s,
     }
@@ -122,7 +136,6 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
 
 def _setup(done: Reproduced) -> dict[str, str]:
     settings = done.settings
-    stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in done.stages_s.items())
     estimate = done.estimate_bytes
     return {
         **machine(),
@@ -130,8 +143,8 @@ def _setup(done: Reproduced) -> dict[str, str]:
         "networks": f"up to {max(settings.extent.networks()):,} nodes",
         "Spark": f"{machine()['Spark']}, {settings.master}",
         "memory, estimated before": "" if estimate is None else f"{estimate / 2**30:.1f} GiB",
-        "runs": f"{done.runs} in the log, {done.simulated} of them simulated now",
-        "it took": f"{clock(done.took_s)}: {stages}",
+        "runs": f"{done.runs} in the log",
+        "simulated": "; ".join(done.calls),
         "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
@@ -156,7 +169,7 @@ def _write_page(path: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
     setup = _setup(done)
     lines = [
         f"Of {len(claims)} statements: {verdicts}. {setup['processor']}, seed {setup['seed']}, "
-        f"{setup['networks']}; it took {setup['it took']}. {setup['report written at']}.",
+        f"{setup['networks']}.\n\nSimulated:\n\n" + "\n".join(f"- {call}" for call in done.calls),
         markdown(
             ("thesis", "statement", "thesis says", "here", "holds"),
             [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims],
