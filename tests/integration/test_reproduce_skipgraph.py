@@ -171,13 +171,15 @@ def run_command(out: Path, *arguments: str) -> str:
 @pytest.mark.slow
 def test_one_worker_and_two_write_the_same_bytes(tmp_path: Path) -> None:
     """Log and figures, byte by byte; in processes of their own, as a process has one session."""
-    only = ("--quick", "--only", "fig3.10", "--only", "table3.3", "--only", "table3.1")
+    figures = ("fig3.8", "fig3.14", "table3.3")
+    only = [word for name in figures for word in ("--only", name)]
     for workers in (1, 2):
-        run_command(tmp_path / str(workers), "--master", f"local[{workers}]", *only)
+        master = f"local[{workers}]"
+        run_command(tmp_path / str(workers), "--quick", "--master", master, *only)
     one, two = (log_bytes(tmp_path / str(workers)) for workers in (1, 2))
-    assert len(one) > 60
+    assert len(one) > 50
     assert one == two
-    for name in ("fig3.10", "table3.3", "table3.1"):
+    for name in figures:
         csv = [(tmp_path / str(w) / "figures" / f"{name}.csv").read_bytes() for w in (1, 2)]
         assert csv[0] == csv[1]
 
@@ -196,7 +198,7 @@ def test_ctrl_c_ends_it_and_it_goes_on_later(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "Traceback" not in err
+    assert "isthmus/cli/main.py" not in err  # what py4j logs at that moment may be there
     there = list_runs(out / "log")
     assert any(run.startswith("paths-") for run in there)
     assert not any(run.startswith("growth-") for run in there)

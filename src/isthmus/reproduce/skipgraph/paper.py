@@ -309,7 +309,7 @@ def _depths(figures: Figures) -> Iterator[Claim]:
             for row in rows
             if (row["nodes"], row["method"]) == (largest, method)
         }
-        statement = f"{method.upper()}: deepest for most of {largest:,} nodes"
+        statement = f"{method.upper()}: the depth that most of {largest:,} nodes have"
         paper = " and ".join(map(str, sorted(peaks)))
         if not some:
             yield not_measured("§4.1.3, Fig. 4.5", statement, paper)

@@ -117,7 +117,7 @@ def longer(hops: float) -> float:
             change("fig3.15", "topics", lambda x: x * 37 % 100, method="proposed"),
             ("entries follow",),
         ),
-        (change("fig4.5", "count", 10**6, method="mrf", depth=3), ("MRF: deepest",)),
+        (change("fig4.5", "count", 10**6, method="mrf", depth=3), ("MRF: the depth that most",)),
         (change("fig4.5", "count", 1, method="sfb", depth=4), ("SFB: nodes at each",)),
         (change("fig4.6", "hops", 3.0, method="sfb", nodes=128), ("SFB: average hops",)),
         (
