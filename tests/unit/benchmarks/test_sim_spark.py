@@ -10,8 +10,17 @@ from benchmarks.bench_sim_spark import sweep, verdict
 from isthmus.errors import LoadError
 
 
-def row(number: int, workers: int, took_s: float, digest: str = "x") -> dict[str, Any]:
-    return {"round": number, "workers": workers, "took_s": took_s, "digest": digest}
+def row(
+    number: int, workers: int, took_s: float, digest: str = "x", others_cores: float = 0.0
+) -> dict[str, Any]:
+    return {
+        "round": number,
+        "workers": workers,
+        "took_s": took_s,
+        "busiest_s": 12.0 / workers,
+        "others_cores": others_cores,
+        "digest": digest,
+    }
 
 
 def test_the_median_of_the_rounds_ratios_counts() -> None:
@@ -28,6 +37,16 @@ def test_the_median_of_the_rounds_ratios_counts() -> None:
     assert (found["median"], found["least"], found["most"]) == (1.7, 1.5, 1.8)
     assert found["met"]
     assert not verdict([*rows, row(3, 1, 10), row(3, 2, 10), row(4, 1, 10), row(4, 2, 10)])["met"]
+
+
+def test_rounds_that_others_disturbed_count_only_if_all_are_such() -> None:
+    rows = [row(0, 1, 19), row(0, 2, 10), row(1, 2, 10), row(1, 1, 10, others_cores=0.9)]
+    assert verdict(rows)["ratios"] == [1.9]
+    assert verdict(rows)["quiet_rounds"] == 1
+    alone = verdict(rows[2:])
+    assert alone["ratios"] == [1.0]
+    assert (alone["quiet_rounds"], alone["met"]) == (0, False)
+    assert alone["busiest_median"] == 2.0
 
 
 def test_other_results_fail_it() -> None:
