@@ -16,7 +16,7 @@ OTHERS := $(addprefix --ignore=,$(ALONE))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
 
@@ -107,6 +107,9 @@ bench-overlay: test-deps  ## how fast a fabric builds and repairs its tree: live
 
 bench-sim: .venv/.dev  ## the bulk simulator: 100,000 to 10,000,000 nodes; ARGS=--large for 100,000,000
 	$(BIN)/python benchmarks/bench_sim.py $(ARGS)
+
+bench-sim-spark: .venv/.dev  ## the thesis's sweep by one Spark worker and by two
+	$(BIN)/python benchmarks/bench_sim_spark.py $(ARGS)
 
 bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)
