@@ -79,6 +79,8 @@ WAIT_S: Final = 0.5
 CONFIRM_S: Final = 5.0
 """How long after a change who is suspended asks its neighbor; then after twice that, and so on."""
 MOST_DOUBLINGS: Final = 10
+MAX_DEPARTED: Final = 1_000
+"""Nodes that are remembered though nothing waits for them here."""
 MAX_SHOWN: Final = 1_000
 """Groups in `status`."""
 
@@ -128,6 +130,8 @@ class SkipGraph(SpanningTree):
         assert now is not None
         self._departed |= before.nodes if before is not None else set()
         self._departed -= now.nodes
+        if len(self._departed) > MAX_DEPARTED:
+            self._departed &= self._sessions.keys()
         super()._use()
         self._stand()
 
