@@ -10,9 +10,16 @@ from isthmus.cooperation.skipgraph.groups import (
     groups_of,
     is_inside,
     outermost,
-    overlap,
+    overlaps,
 )
-from isthmus.cooperation.skipgraph.keys import Kind, key_of, label_of, range_from, subscribers_of
+from isthmus.cooperation.skipgraph.keys import (
+    Key,
+    Kind,
+    key_of,
+    label_of,
+    range_from,
+    subscribers_of,
+)
 from isthmus.cooperation.skipgraph.roles import Roles
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.filters.topics import matches
@@ -67,7 +74,7 @@ def test_groups_match_the_topics_in_them(topic_filter: str, topic: str) -> None:
 def test_groups_that_share_a_topic_overlap(one: str, other: str, topic: str) -> None:
     mine, theirs = group_of(one), group_of(other)
     shared = {mine, theirs} <= set(groups_of(topic))
-    assert overlap(mine, theirs) or not shared
+    assert overlaps(mine, {theirs}) or not shared
     if is_inside(mine, theirs) and matches(mine, topic):
         assert matches(theirs, topic)
 
@@ -75,7 +82,7 @@ def test_groups_that_share_a_topic_overlap(one: str, other: str, topic: str) -> 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.booleans(), Filters), max_size=20))
 def test_interest_that_comes_and_goes(changes: list[tuple[bool, str]]) -> None:
-    roles, wanted = Roles("n"), set[str]()
+    roles, wanted, keys = Roles("n"), set[str](), set[Key]()
     for begins, topic_filter in changes:
         if begins and topic_filter not in wanted:
             roles.interest([topic_filter], [])
@@ -83,9 +90,12 @@ def test_interest_that_comes_and_goes(changes: list[tuple[bool, str]]) -> None:
         elif not begins and topic_filter in wanted:
             roles.interest([], [topic_filter])
             wanted.discard(topic_filter)
+        come, gone = roles.take_changes(publishing=True)
+        keys = (keys | come) - gone
     expected = outermost(map(group_of, wanted))
     assert roles.subscribed == expected
-    assert roles.keys(publishing=True) == {key_of(g, Kind.SUBSCRIBER, "n") for g in expected}
+    assert keys == {key_of(group, Kind.SUBSCRIBER, "n") for group in expected}
+    assert roles.keys(publishing=True) == keys
 
 
 def test_names() -> None:

@@ -66,7 +66,7 @@ class SkipNetwork:
         self._last_s: dict[tuple[str, str], float] = {}
         self._count = 0
         for graph in self.graphs.values():
-            graph.want(frozenset(), 0.0)
+            graph.want(frozenset(), frozenset(), 0.0)
 
     # ---- what happens --------------------------------------------------------------------
 
@@ -111,15 +111,13 @@ class SkipNetwork:
     def want(self, name: str, topic: str, kind: Kind) -> None:
         key = key_of(topic, kind, name)
         self.wanted[name].add(key)
-        self._fit(name)
+        self.graphs[name].want({key}, frozenset(), self.now_s)
+        self._look()
 
     def unwant(self, name: str, key: Key) -> None:
         self.wanted[name].discard(key)
         self.usable_s.pop(key, None)
-        self._fit(name)
-
-    def _fit(self, name: str) -> None:
-        self.graphs[name].want(frozenset(self.wanted[name]), self.now_s)
+        self.graphs[name].want(frozenset(), {key}, self.now_s)
         self._look()
 
     def publish(self, name: str, topic: str) -> bool:

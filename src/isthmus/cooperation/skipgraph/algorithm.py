@@ -79,6 +79,8 @@ WAIT_S: Final = 0.5
 CONFIRM_S: Final = 5.0
 """How long after a change who is suspended asks its neighbor; then after twice that, and so on."""
 MOST_DOUBLINGS: Final = 10
+MAX_DEPARTED: Final = 1_000
+"""Nodes that are remembered though nothing waits for them here."""
 MAX_SHOWN: Final = 1_000
 """Groups in `status`."""
 
@@ -128,6 +130,8 @@ class SkipGraph(SpanningTree):
         assert now is not None
         self._departed |= before.nodes if before is not None else set()
         self._departed -= now.nodes
+        if len(self._departed) > MAX_DEPARTED:
+            self._departed &= self._sessions.keys()
         super()._use()
         self._stand()
 
@@ -216,7 +220,7 @@ class SkipGraph(SpanningTree):
                 send=self._say,
                 refuse=self._refuse,
             )
-            self._fit_keys()
+            self._fit_keys(anew=True)
             for name, said in self._standing.take_early():
                 self._take(name, said)
         self._finish()
@@ -226,7 +230,7 @@ class SkipGraph(SpanningTree):
         """Everybody is ready: publishers take their places."""
         assert self._graph is not None
         self._graph.late_topics.update(self._roles.topics)
-        self._fit_keys()
+        self._fit_keys(anew=True)
         self.port.routes_changed(resend=self._resends)
 
     # ---- what nodes say ------------------------------------------------------------------
@@ -300,13 +304,19 @@ class SkipGraph(SpanningTree):
 
     # ---- which keys ----------------------------------------------------------------------
 
-    def _fit_keys(self) -> None:
-        """What this node is, it is in the graph; soon, if one key takes the place of another."""
+    def _fit_keys(self, *, anew: bool = False) -> None:
+        """What this node is, it is in the graph; soon, if one key takes the place of another.
+
+        What has changed, or with `anew` all that is to be there.
+        """
         if self._graph is None:
+            self._roles.drop_changes()  # the next one begins anew
             return
         publishing = self._standing.phase is Phase.SETTLED
-        keys = self._roles.keys(publishing=publishing)
-        if self._graph.want(keys, self.port.now() + SWAP_S) and not self._swapping:
+        wanted, unwanted = self._roles.take_changes(publishing=publishing)
+        if anew:
+            wanted |= self._roles.keys(publishing=publishing)
+        if self._graph.want(wanted, unwanted, self.port.now() + SWAP_S) and not self._swapping:
             self._swapping = True
             self.port.set_timer(SWAP_S, _SWAP)
         self._finish()

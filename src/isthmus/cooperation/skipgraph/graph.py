@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from isthmus.cooperation.skipgraph.forwarding import STRATEGIES, approach
 from isthmus.cooperation.skipgraph.forwarding import Hop as RangeHop
-from isthmus.cooperation.skipgraph.groups import groups_of, overlap
+from isthmus.cooperation.skipgraph.groups import groups_of, overlaps
 from isthmus.cooperation.skipgraph.keys import (
     Key,
     KeyRange,
@@ -74,8 +74,8 @@ class Graph:
         self._refuse = refuse
         self.lists = Lists(here, nodes, options.base, self)
         self.suspension = Suspension(self.lists.table, self._say_status, self._is_suspended)
-        self._keys: Set[Key] = frozenset()
-        """That are to be in the lists."""
+        self._unusable: set[Key] = set()
+        """Keys that are to be in the lists, and are not for good."""
         self._initial: set[Key] | None = None
         """Of those that were to be at the beginning, who are not."""
         self._swaps: dict[Key, float] = {}
@@ -84,6 +84,10 @@ class Graph:
         """Whose messages go by the tree until their keys are in the lists: that were published on
         before the epoch was settled, or have waited for too long."""
         self.suspension_changed = False
+        self._routed: set[str] = set()
+        """Groups whose tables a way was found by that is still in use."""
+        self._awaiting: dict[str, set[str]] = {}
+        """Topics that have no way, by the group whose key is missing."""
         self._changed: set[str] = set()
         self._generations: dict[str, int] = {}
         self._generation = self._oldest = 0
@@ -96,36 +100,36 @@ class Graph:
         """Whether all that was wanted at the beginning is in the lists."""
         return self._initial is not None and not self._initial
 
-    def want(self, keys: Set[Key], swap_s: float) -> bool:
-        """These are to be in the lists; whether some others stay, until `swap_s` at least."""
+    def want(self, wanted: Set[Key], unwanted: Set[Key], swap_s: float) -> bool:
+        """These are to be in the lists, those not; whether some stay until `swap_s` at least."""
         if self._initial is None:
-            self._initial = set(keys)
-        self._keys = keys
-        self._swaps = {key: at_s for key, at_s in self._swaps.items() if key not in keys}
-        present = set(self.lists.keys)
-        for key in sorted(keys - present):
+            self._initial = set(wanted)
+        self._initial -= unwanted
+        self._unusable -= unwanted
+        for key in sorted(wanted, key=lambda each: each.place):  # side by side they would queue
+            self._swaps.pop(key, None)
             self.lists.add(key)
-        self._initial = {key for key in self._initial & keys if not self.lists.is_usable(key)}
-        unusable = self._unusable()
-        for key in sorted(present - keys - self._swaps.keys()):
-            if any(overlap(key.topic, other.topic) for other in unusable):
-                self._swaps[key] = swap_s
+            if not self.lists.is_usable(key):
+                self._unusable.add(key)
+        self._initial &= self._unusable
+        groups = {key.topic for key in self._unusable}
+        for key in sorted(each for each in unwanted if each in self.lists):
+            if overlaps(key.topic, groups):
+                self._swaps.setdefault(key, swap_s)
             else:
+                self._swaps.pop(key, None)
                 self.lists.remove(key)
         return bool(self._swaps)
 
     def retire(self, now_s: float) -> bool:
         """Remove those whose place has been taken; whether some are left."""
-        unusable = self._unusable()
+        groups = {key.topic for key in self._unusable}
         due = [key for key, at_s in self._swaps.items() if at_s <= now_s]
         for key in sorted(due):
-            if not any(overlap(key.topic, other.topic) for other in unusable):
+            if not overlaps(key.topic, groups):
                 del self._swaps[key]
                 self.lists.remove(key)
         return bool(self._swaps)
-
-    def _unusable(self) -> list[Key]:
-        return [key for key in self._keys if not self.lists.is_usable(key)]
 
     # ---- what others say -----------------------------------------------------------------
 
@@ -167,9 +171,11 @@ class Graph:
         if key.kind is Kind.PUBLISHER:
             self.suspension.joined(key, status)
             self.suspension_changed = True
-        elif self._initial:
+        if self._initial:
             self._initial.discard(key)
+        self._unusable.discard(key)
         self.table_changed(key.topic)
+        self._changed |= self._awaiting.pop(key.topic, set())
 
     def left_changed(self, virtual: VirtualNode, status: Status | None) -> None:
         self.suspension.left_changed(virtual, status)
@@ -180,6 +186,7 @@ class Graph:
     def left(self, key: Key) -> None:
         self.suspension.left(key)
         self.table_changed(key.topic)
+        self._awaiting.pop(key.topic, None)
         del self._generations[key.topic]
         self._oldest = self._generation
 
@@ -191,11 +198,13 @@ class Graph:
         if topic:
             self._generation += 1
             self._generations[topic] = self._generation
-            self._changed.add(topic)
             self._ways.clear()
+            if topic in self._routed:
+                self._routed.discard(topic)
+                self._changed.add(topic)
 
     def take_changed(self) -> set[str]:
-        """Groups whose ways may have changed since it was last asked."""
+        """Groups, and topics, whose ways may have changed since it was last asked."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -217,7 +226,9 @@ class Graph:
                 if self.suspension.is_resumed(publisher):
                     hops += self._approach(subscribers_of(group))
             else:
+                self._awaiting.setdefault(group, set()).add(topic)
                 return None
+            self._routed.add(group)
         return self._labeled(hops, topic)
 
     def _own(self, group: str) -> tuple[Key, Key]:
@@ -251,6 +262,7 @@ class Graph:
     def _find_ways(self, label: bytes, topic: str) -> Ways | None:
         keys = range_from(label[EPOCH_BYTES:], topic)
         table, group = self.lists.table, keys.low.topic
+        self._routed.add(group)
         subscriber, publisher = self._own(group)
         inside = subscriber in keys and subscriber in table
         if inside and (self.lists.is_usable(subscriber) or publisher not in table):

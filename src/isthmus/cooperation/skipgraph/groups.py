@@ -23,10 +23,19 @@ Topics that begin with ``$`` stay on their server and have no groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
-__all__ = ["MAX_TOPIC_LEVELS", "group_of", "groups_of", "is_inside", "outermost", "overlap"]
+__all__ = [
+    "MAX_TOPIC_LEVELS",
+    "around",
+    "group_of",
+    "groups_of",
+    "is_family",
+    "is_inside",
+    "outermost",
+    "overlaps",
+]
 
 MAX_TOPIC_LEVELS: Final = 32
 """A topic with more has too many groups: its messages go by the tree over all nodes."""
@@ -50,25 +59,31 @@ def _families(levels: list[str]) -> list[str]:
     return ["/".join([*levels[:count], "#"]) for count in range(len(levels), -1, -1)]
 
 
-def outermost(groups: Iterable[str]) -> set[str]:
-    """Those that are not inside another one."""
-    known = set(groups)
-    return {each for each in known if not any(family in known for family in _around(each))}
-
-
-def _around(group: str) -> list[str]:
-    """The families that a group is inside of."""
+def around(group: str) -> list[str]:
+    """The families that a group is inside of, the innermost first."""
     levels = group.split("/")
     if levels[-1] == "#":
         return _families(levels[:-1])[1:]
     return _families(levels)
 
 
+def is_family(group: str) -> bool:
+    return group == "#" or group.endswith("/#")
+
+
+def outermost(groups: Iterable[str]) -> set[str]:
+    """Those that are not inside another one."""
+    known = set(groups)
+    return {each for each in known if known.isdisjoint(around(each))}
+
+
 def is_inside(group: str, family: str) -> bool:
     """Whether all topics of a group are in another one, or it is the same."""
-    return group == family or family in _around(group)
+    return group == family or family in around(group)
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether some topic may be in both."""
-    return is_inside(one, other) or is_inside(other, one)
+def overlaps(group: str, others: Set[str]) -> bool:
+    """Whether some topic may be in it and in one of the others."""
+    if group in others or not others.isdisjoint(around(group)):
+        return True
+    return is_family(group) and any(is_inside(other, group) for other in others)

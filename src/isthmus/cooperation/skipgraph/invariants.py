@@ -50,10 +50,11 @@ def check_graphs(algorithms: Mapping[str, SkipGraph], fabric: AtRest) -> None:
         for each, one in nodes.items():
             _check_wanted(each, one, wants[each])
         _check_lists(graphs, nodes)
-        _check_suspension(graphs)
+        subscribers = _subscribers(graphs)
+        _check_suspension(graphs, subscribers)
         for each, one in nodes.items():
             for topic in one.roles.topics:
-                _check_relay_free(graphs, each, topic)
+                _check_relay_free(graphs, subscribers, each, topic)
 
 
 def _check_wanted(name: str, node: SkipGraph, filters: Collection[str]) -> None:
@@ -103,8 +104,7 @@ def _subscribers(graphs: Mapping[str, Graph]) -> dict[str, set[str]]:
     return found
 
 
-def _check_suspension(graphs: Mapping[str, Graph]) -> None:
-    subscribers = _subscribers(graphs)
+def _check_suspension(graphs: Mapping[str, Graph], subscribers: Mapping[str, set[str]]) -> None:
     for name, graph in graphs.items():
         for key in graph.lists.keys:
             if key.kind is Kind.PUBLISHER:
@@ -116,8 +116,9 @@ def _check_suspension(graphs: Mapping[str, Graph]) -> None:
                 )
 
 
-def _check_relay_free(graphs: Mapping[str, Graph], source: str, topic: str) -> None:
-    subscribers = _subscribers(graphs)
+def _check_relay_free(
+    graphs: Mapping[str, Graph], subscribers: Mapping[str, set[str]], source: str, topic: str
+) -> None:
     groups = set(groups_of(topic))
     wanted = set().union(*(subscribers.get(group, set()) for group in groups)) - {source}
     members = {

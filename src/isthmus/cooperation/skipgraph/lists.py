@@ -30,7 +30,7 @@ lose messages.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterator
 from enum import Enum
@@ -55,6 +55,8 @@ from isthmus.errors import RemoteProtocolError
 
 __all__ = ["ListActions", "Lists"]
 
+MAX_ENTERING: Final = 32
+"""Keys of a node that join level 0 at once; those after them begin near those that are there."""
 MAX_ASKED: Final = 10_000
 """How many are asked for one place, at most; then somebody sends this node round."""
 
@@ -139,11 +141,17 @@ class Lists:
         first = {name: (vector, [default_key(name)]) for name, vector in vectors.items()}
         self.table: NodeTable = linked(first)[here]
         self._default = default_key(here)
+        self._in_level = [[self._default] for _ in range(self._height + 1)]
+        """This node's keys in the list of each level, in order."""
         self._seats: dict[Key, _Seat] = {}
         self._locked: dict[tuple[Key, int], list[tuple[str, Insert | Remove]]] = {}
         """Entries to the right that wait for their other end, and who waits for them."""
         self._leaving: dict[tuple[Key, int], Neighbor] = {}
         """Of those, which wait because a key is taken out: that one."""
+        self._entering = 0
+        """How many join level 0."""
+        self._later: dict[Key, None] = {}
+        """Keys that will when others have."""
         self._queue: deque[tuple[str, ListMessage]] = deque()
         self._busy = False
 
@@ -167,6 +175,11 @@ class Lists:
             for seat in self._seats.values()
         )
         return done and not self._locked and not self._queue
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether it is wanted, in lists or not yet."""
+        seat = self._seats.get(key)
+        return seat is not None and seat.wanted
 
     def is_usable(self, key: Key) -> bool:
         seat = self._seats.get(key)
@@ -259,6 +272,11 @@ class Lists:
         if seat.doing is not _Doing.NOTHING:
             return
         if seat.wanted and seat.levels <= self._height:
+            if not seat.levels:
+                if self._entering >= MAX_ENTERING:
+                    self._later[seat.key] = None
+                    return
+                self._entering += 1
             seat.doing, seat.level, seat.asked = _Doing.JOINS, seat.levels, 0
             self._send(self._here, self._request(seat))
         elif not seat.wanted and seat.levels:
@@ -273,6 +291,7 @@ class Lists:
             assert left is not None
             self._send(left.node, self._request(seat))
         elif not seat.wanted:
+            self._later.pop(seat.key, None)
             del self._seats[seat.key]
             self._do.left(seat.key)
 
@@ -301,6 +320,7 @@ class Lists:
         if level == 0:
             self.table.add(key)
         seat.levels += 1
+        insort(self._in_level[level], key)
         self._set(key, Side.LEFT, level, Neighbor(said.of, sender))
         self._set(key, Side.RIGHT, level, right)
         if level == 0:
@@ -317,6 +337,11 @@ class Lists:
         seat.doing = _Doing.NOTHING
         if seat.level == 0:
             self._do.joined(seat.key, status)
+            self._entering -= 1
+            while self._later and self._entering < MAX_ENTERING:
+                following = next(iter(self._later))
+                del self._later[following]
+                self._go_on(self._seats[following])
 
     def _removed(self, said: Removed) -> None:
         seat, level, key = self._expecting(said.to, said.level), said.level, said.to
@@ -325,6 +350,7 @@ class Lists:
         for side in Side:
             self._set(key, side, level, None)
         seat.levels -= 1
+        self._in_level[level].remove(key)
         seat.doing = _Doing.NOTHING
         if level == 0:
             self.table.remove(key)
@@ -380,11 +406,11 @@ class Lists:
 
     def _nearest(self, key: Key, level: int) -> Key:
         """Of this node's keys in a list the one nearest to the left of `key`."""
-        keys = self.table.keys
-        for own in reversed(keys[: bisect_left(keys, key)]):
-            if self._levels(own) > level:
-                return own
-        raise RemoteProtocolError(f"{key.topic!r} belongs to the left of the default key")
+        keys = self._in_level[level]
+        number = bisect_left(keys, key)
+        if not number:
+            raise RemoteProtocolError(f"{key.topic!r} belongs to the left of the default key")
+        return keys[number - 1]
 
     def _new_left(self, sender: str, said: Left) -> None:
         level, key = said.level, said.to
@@ -412,10 +438,27 @@ class Lists:
         self._unlock(key, level)
 
     def _unlock(self, key: Key, level: int) -> None:
+        """Who waited is answered: those beyond the next key are sent there, of others the first.
+
+        The first locks the entry anew, so others would only come back to wait.
+        """
         waiting = self._locked.pop((key, level), None)
         if waiting is None:
             raise RemoteProtocolError(f"news of {key.topic!r} that nobody waits for")
-        self._queue.extend(waiting)
         seat = self._seats.get(key)
         if seat is not None:
             self._go_on(seat)
+        if self._levels(key) <= level:  # it has left
+            self._queue.extend(waiting)
+            return
+        right = self._right(key, level)
+        stay: list[tuple[str, Insert | Remove]] = []
+        for sender, request in waiting:
+            if right is not None and right.key < request.of:
+                self._send(sender, Go(level, request.of, right))
+            else:
+                stay.append((sender, request))
+        while stay and (key, level) not in self._locked:
+            self._asked(*stay.pop(0))
+        if stay:
+            self._locked[key, level] += stay

@@ -20,9 +20,11 @@ from typing import Final
 
 from isthmus.cooperation.skipgraph.groups import (
     MAX_TOPIC_LEVELS,
+    around,
     group_of,
     groups_of,
-    outermost,
+    is_family,
+    is_inside,
 )
 from isthmus.cooperation.skipgraph.keys import Key, Kind, key_of
 
@@ -30,6 +32,8 @@ __all__ = ["LINGER_S", "MAX_GROUPS", "Roles"]
 
 MAX_GROUPS: Final = 10_000
 LINGER_S: Final = 10.0
+
+_EVERYTHING: Final = frozenset({"#"})
 
 
 class Roles:
@@ -39,11 +43,13 @@ class Roles:
         self._here = here
         self._wanted: Counter[str] = Counter()
         """Groups, and how many filters each is for."""
+        self._outermost: set[str] = set()
         self._publishers: dict[str, int] = {}
         """Topics that have keys, and by how many clients; 0: lately."""
         self._published: Counter[str] = Counter()
         """Groups, and how many topics each is for."""
-        self._subscribed: frozenset[str] = frozenset()
+        self._changed: set[str] = set()
+        """Groups that the node has had another role in since `take_changes`."""
 
     @property
     def topics(self) -> Set[str]:
@@ -51,16 +57,51 @@ class Roles:
         return self._publishers.keys()
 
     @property
-    def subscribed(self) -> frozenset[str]:
+    def subscribed(self) -> Set[str]:
         """Groups that it is a subscriber of."""
-        return self._subscribed
+        return self._outermost if len(self._outermost) <= MAX_GROUPS else _EVERYTHING
+
+    # ---- subscriber ----------------------------------------------------------------------
 
     def interest(self, added: Iterable[str], removed: Iterable[str]) -> None:
-        self._wanted.update(map(group_of, added))
-        self._wanted.subtract(map(group_of, removed))
-        self._wanted = +self._wanted
-        groups = outermost(self._wanted)
-        self._subscribed = frozenset(groups if len(groups) <= MAX_GROUPS else ("#",))
+        before = self.subscribed is _EVERYTHING
+        for topic_filter in added:
+            group = group_of(topic_filter)
+            self._wanted[group] += 1
+            if self._wanted[group] == 1:
+                self._begin(group)
+        for topic_filter in removed:
+            group = group_of(topic_filter)
+            self._wanted[group] -= 1
+            if not self._wanted[group]:
+                del self._wanted[group]
+                self._end(group)
+        if before or self.subscribed is _EVERYTHING:
+            self._changed |= self._outermost | _EVERYTHING
+
+    def _begin(self, group: str) -> None:
+        """It is wanted; perhaps it is inside another one already, or others are inside of it."""
+        if not self._outermost.isdisjoint(around(group)):
+            return
+        if is_family(group):
+            inside = {each for each in self._outermost if is_inside(each, group)}
+            self._outermost -= inside
+            self._changed |= inside
+        self._outermost.add(group)
+        self._changed.add(group)
+
+    def _end(self, group: str) -> None:
+        if group not in self._outermost:
+            return
+        self._outermost.discard(group)
+        self._changed.add(group)
+        if is_family(group):
+            for each in self._wanted:
+                if is_inside(each, group) and self._wanted.keys().isdisjoint(around(each)):
+                    self._outermost.add(each)
+                    self._changed.add(each)
+
+    # ---- publisher -----------------------------------------------------------------------
 
     def has_room(self, topic: str) -> bool:
         """Whether a topic can have keys."""
@@ -73,7 +114,7 @@ class Roles:
         if is_new:
             if not self.has_room(topic):
                 return False
-            self._published.update(groups_of(topic))
+            self._count(topic, 1)
         self._publishers[topic] = self._publishers.get(topic, 0) + clients
         return is_new
 
@@ -88,16 +129,43 @@ class Roles:
         """Nobody has published on it for a while, unless somebody does again."""
         if self._publishers.get(topic) == 0:
             del self._publishers[topic]
-            self._published.subtract(groups_of(topic))
-            self._published = +self._published
+            self._count(topic, -1)
+
+    def _count(self, topic: str, topics: int) -> None:
+        for group in groups_of(topic):
+            self._published[group] += topics
+            if self._published[group] == max(topics, 0):
+                self._changed.add(group)
+            if not self._published[group]:
+                del self._published[group]
+
+    # ---- keys ----------------------------------------------------------------------------
 
     def keys(self, *, publishing: bool) -> set[Key]:
         """All that the node is to have; those of publishers only if it is `publishing`."""
-        found = {key_of(group, Kind.SUBSCRIBER, self._here) for group in self._subscribed}
-        if publishing:
-            found |= {
-                key_of(group, Kind.PUBLISHER, self._here)
-                for group in self._published
-                if group not in self._subscribed
-            }
-        return found
+        self.drop_changes()
+        groups = self.subscribed | self._published.keys() if publishing else self.subscribed
+        return {key for group in groups if (key := self._key(group, publishing)) is not None}
+
+    def take_changes(self, *, publishing: bool) -> tuple[set[Key], set[Key]]:
+        """Keys that it is to have, and not to have, in groups of which that may be news."""
+        wanted, unwanted = set[Key](), set[Key]()
+        for group in self._changed:
+            kinds = (Kind.SUBSCRIBER, Kind.PUBLISHER)
+            unwanted.update(key_of(group, kind, self._here) for kind in kinds)
+            if (key := self._key(group, publishing)) is not None:
+                wanted.add(key)
+        self.drop_changes()
+        return wanted, unwanted - wanted
+
+    def drop_changes(self) -> None:
+        """Nobody wants to know."""
+        self._changed.clear()
+
+    def _key(self, group: str, publishing: bool) -> Key | None:
+        """Who is both needs the subscriber's alone."""
+        if group in self.subscribed:
+            return key_of(group, Kind.SUBSCRIBER, self._here)
+        if publishing and group in self._published:
+            return key_of(group, Kind.PUBLISHER, self._here)
+        return None
