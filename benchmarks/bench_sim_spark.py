@@ -198,8 +198,9 @@ def _said(document: Mapping[str, Any]) -> str:
 def _write_page(document: Mapping[str, Any]) -> None:
     """What stands between the two marks."""
     others = [row["others_cores"] for row in document["rows"]]
+    said = _said(document)
     text = (
-        f"{_said(document).capitalize()}. Every round counted the same, to the last digit. "
+        f"{said[0].upper()}{said[1:]}. Every round counted the same, to the last digit. "
         f"{document['where']}, {document['cpu']}, {document['cores']} cores, of which others took "
         f"{min(others):.1f} to {max(others):.1f}"
         + (". " if document["quiet_rounds"] else ", so that no round was quiet. ")

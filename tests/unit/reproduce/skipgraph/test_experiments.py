@@ -118,6 +118,14 @@ def test_a_network_in_portions_is_the_whole_one(monkeypatch: pytest.MonkeyPatch)
             assert sums(whole, what) == sums(portioned, what)
 
 
+def test_the_last_portion_of_a_hundred_million_nodes() -> None:
+    point = Point("paths", "proposed", 100_000_000, 1, 9, pattern="delta")
+    last = len(list(portions(10, 100_000_000))) - 1
+    ((pairs, hops),) = sums(paths.paths_portion([point], last, 1), "hops").values()
+    assert pairs == 9 * (10_000_000 % (2**17 // 10))
+    assert hops / pairs == pytest.approx(3.36, abs=0.15)
+
+
 def test_the_number_of_nodes_makes_a_difference_to_scribe_alone() -> None:
     def hops(method: str, nodes: int) -> float:
         point = Point("paths", method, nodes, 1, 9, pattern="delta")  # type: ignore[arg-type]
