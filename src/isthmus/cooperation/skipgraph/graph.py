@@ -104,21 +104,21 @@ class Graph:
         """These are to be in the lists, those not; whether some stay until `swap_s` at least."""
         if self._initial is None:
             self._initial = set(wanted)
-        self._initial -= unwanted
-        self._unusable -= unwanted
         for key in sorted(wanted, key=lambda each: each.place):  # side by side they would queue
             self._swaps.pop(key, None)
             self.lists.add(key)
             if not self.lists.is_usable(key):
                 self._unusable.add(key)
-        self._initial &= self._unusable
-        groups = {key.topic for key in self._unusable}
+        groups = {key.topic for key in self._unusable - unwanted}
         for key in sorted(each for each in unwanted if each in self.lists):
             if overlaps(key.topic, groups):
                 self._swaps.setdefault(key, swap_s)
             else:
                 self._swaps.pop(key, None)
                 self.lists.remove(key)
+        # Who holds another one's place is waited for like that one, or neither would be there.
+        self._unusable -= unwanted - self._swaps.keys()
+        self._initial &= self._unusable
         return bool(self._swaps)
 
     def retire(self, now_s: float) -> bool:
