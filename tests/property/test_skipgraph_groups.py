@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isthmus.cooperation.skipgraph import groups as groups_module
+from isthmus.cooperation.skipgraph import roles as roles_module
+from isthmus.cooperation.skipgraph.graph import Graph
 from isthmus.cooperation.skipgraph.groups import (
+    Groups,
+    around,
     group_of,
     groups_of,
+    is_family,
     is_inside,
     outermost,
-    overlaps,
 )
 from isthmus.cooperation.skipgraph.keys import (
     Key,
@@ -20,6 +26,7 @@ from isthmus.cooperation.skipgraph.keys import (
     range_from,
     subscribers_of,
 )
+from isthmus.cooperation.skipgraph.options import SkipGraphOptions
 from isthmus.cooperation.skipgraph.roles import Roles
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.filters.topics import matches
@@ -74,7 +81,7 @@ def test_groups_match_the_topics_in_them(topic_filter: str, topic: str) -> None:
 def test_groups_that_share_a_topic_overlap(one: str, other: str, topic: str) -> None:
     mine, theirs = group_of(one), group_of(other)
     shared = {mine, theirs} <= set(groups_of(topic))
-    assert overlaps(mine, {theirs}) or not shared
+    assert Groups([theirs]).overlaps(mine) or not shared
     if is_inside(mine, theirs) and matches(mine, topic):
         assert matches(theirs, topic)
 
@@ -104,3 +111,44 @@ def test_names() -> None:
     assert group_of("+/c") == group_of("#") == group_of("+") == "#"
     assert group_of("/+") == "/#"
     assert groups_of("a/b") == ["a/b", "a/b/#", "a/#", "#"]
+
+
+@settings(max_examples=500)
+@given(st.lists(Filters, max_size=8), st.lists(Filters, max_size=4), Filters)
+def test_groups_in_order(added: list[str], removed: list[str], other: str) -> None:
+    group = group_of(other)
+    groups = Groups(map(group_of, added[:4]))
+    for each in added:
+        groups.add(group_of(each))
+    for each in removed:
+        groups.discard(group_of(each))
+    left = set(map(group_of, added)) - set(map(group_of, removed))
+    if is_family(group):
+        assert sorted(groups.inside(group)) == sorted(e for e in left if is_inside(e, group))
+    assert groups.overlaps(group) == any(
+        is_inside(each, group) or is_inside(group, each) for each in left
+    )
+
+
+def test_many_families_at_once_hold_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is not compared with all others: 10,000 of them would take a minute."""
+    looked = 0
+
+    def counted(group: str) -> list[str]:
+        nonlocal looked
+        looked += 1
+        return around(group)
+
+    for module in (groups_module, roles_module):
+        monkeypatch.setattr(module, "around", counted)
+    count = 600
+    ones, others = ([f"{name}{n}/#" for n in range(count)] for name in "xy")
+    roles = Roles("n")
+    options = SkipGraphOptions()
+    graph = Graph("n", ["n", "m"], options, b"e", send=lambda *_: None, refuse=lambda *_: None)
+    for added, removed in ((ones, []), (others, ones), ([], others)):
+        looked = 0
+        roles.interest(added, removed)
+        graph.want(*roles.take_changes(publishing=True), 1.0)
+        graph.retire(2.0)
+        assert looked <= 5 * count

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from isthmus.cooperation.skipgraph.forwarding import STRATEGIES, approach
 from isthmus.cooperation.skipgraph.forwarding import Hop as RangeHop
-from isthmus.cooperation.skipgraph.groups import groups_of, overlaps
+from isthmus.cooperation.skipgraph.groups import Groups, groups_of
 from isthmus.cooperation.skipgraph.keys import (
     Key,
     KeyRange,
@@ -109,9 +109,10 @@ class Graph:
             self.lists.add(key)
             if not self.lists.is_usable(key):
                 self._unusable.add(key)
-        groups = {key.topic for key in self._unusable - unwanted}
-        for key in sorted(each for each in unwanted if each in self.lists):
-            if overlaps(key.topic, groups):
+        leaving = sorted(each for each in unwanted if each in self.lists)
+        groups = Groups(key.topic for key in self._unusable - unwanted if leaving)
+        for key in leaving:
+            if groups.overlaps(key.topic):
                 self._swaps.setdefault(key, swap_s)
             else:
                 self._swaps.pop(key, None)
@@ -123,10 +124,10 @@ class Graph:
 
     def retire(self, now_s: float) -> bool:
         """Remove those whose place has been taken; whether some are left."""
-        groups = {key.topic for key in self._unusable}
+        groups = Groups(key.topic for key in self._unusable)
         due = [key for key, at_s in self._swaps.items() if at_s <= now_s]
         for key in sorted(due):
-            if not overlaps(key.topic, groups):
+            if not groups.overlaps(key.topic):
                 del self._swaps[key]
                 self.lists.remove(key)
         return bool(self._swaps)

@@ -23,22 +23,25 @@ Topics that begin with ``$`` stay on their server and have no groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import Final
 
 __all__ = [
     "MAX_TOPIC_LEVELS",
+    "Groups",
     "around",
     "group_of",
     "groups_of",
     "is_family",
     "is_inside",
     "outermost",
-    "overlaps",
 ]
 
 MAX_TOPIC_LEVELS: Final = 32
 """A topic with more has too many groups: its messages go by the tree over all nodes."""
+
+_AFTER_SLASH: Final = chr(ord("/") + 1)
 
 
 def group_of(topic_filter: str) -> str:
@@ -82,8 +85,48 @@ def is_inside(group: str, family: str) -> bool:
     return group == family or family in around(group)
 
 
-def overlaps(group: str, others: Set[str]) -> bool:
-    """Whether some topic may be in it and in one of the others."""
-    if group in others or not others.isdisjoint(around(group)):
-        return True
-    return is_family(group) and any(is_inside(other, group) for other in others)
+class Groups:
+    """A set of groups that knows which are inside a family, without looking at all of them."""
+
+    def __init__(self, groups: Iterable[str] = ()) -> None:
+        self._set = set(groups)
+        self._sorted = sorted(self._set)
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._set
+
+    def add(self, group: str) -> None:
+        if group not in self._set:
+            self._set.add(group)
+            insort(self._sorted, group)
+
+    def discard(self, group: str) -> None:
+        if group in self._set:
+            self._set.discard(group)
+            del self._sorted[bisect_left(self._sorted, group)]
+
+    def inside(self, family: str) -> list[str]:
+        """Those inside a family, itself among them."""
+        if family == "#":
+            return list(self._sorted)
+        name = family.removesuffix("/#")
+        found = [name] if name in self._set else []
+        first, end = self._under(name)
+        return found + self._sorted[first:end]
+
+    def overlaps(self, group: str) -> bool:
+        """Whether some topic may be in it and in one of these."""
+        if group in self._set or not self._set.isdisjoint(around(group)):
+            return True
+        if group == "#":
+            return bool(self._set)
+        if not is_family(group):
+            return False
+        name = group.removesuffix("/#")
+        first, end = self._under(name)
+        return name in self._set or first < end
+
+    def _under(self, name: str) -> tuple[int, int]:
+        """Where those stand that have more levels than that."""
+        first = bisect_left(self._sorted, f"{name}/")
+        return first, bisect_left(self._sorted, f"{name}{_AFTER_SLASH}", first)

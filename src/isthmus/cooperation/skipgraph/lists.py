@@ -350,7 +350,8 @@ class Lists:
         for side in Side:
             self._set(key, side, level, None)
         seat.levels -= 1
-        self._in_level[level].remove(key)
+        keys = self._in_level[level]
+        del keys[bisect_left(keys, key)]
         seat.doing = _Doing.NOTHING
         if level == 0:
             self.table.remove(key)

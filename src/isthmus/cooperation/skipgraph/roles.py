@@ -20,11 +20,11 @@ from typing import Final
 
 from isthmus.cooperation.skipgraph.groups import (
     MAX_TOPIC_LEVELS,
+    Groups,
     around,
     group_of,
     groups_of,
     is_family,
-    is_inside,
 )
 from isthmus.cooperation.skipgraph.keys import Key, Kind, key_of
 
@@ -43,6 +43,8 @@ class Roles:
         self._here = here
         self._wanted: Counter[str] = Counter()
         """Groups, and how many filters each is for."""
+        self._in_order = Groups()
+        """The same groups."""
         self._outermost: set[str] = set()
         self._publishers: dict[str, int] = {}
         """Topics that have keys, and by how many clients; 0: lately."""
@@ -69,14 +71,16 @@ class Roles:
             group = group_of(topic_filter)
             self._wanted[group] += 1
             if self._wanted[group] == 1:
+                self._in_order.add(group)
                 self._begin(group)
         for topic_filter in removed:
             group = group_of(topic_filter)
             self._wanted[group] -= 1
             if not self._wanted[group]:
                 del self._wanted[group]
+                self._in_order.discard(group)
                 self._end(group)
-        if before or self.subscribed is _EVERYTHING:
+        if before != (self.subscribed is _EVERYTHING):
             self._changed |= self._outermost | _EVERYTHING
 
     def _begin(self, group: str) -> None:
@@ -84,7 +88,7 @@ class Roles:
         if not self._outermost.isdisjoint(around(group)):
             return
         if is_family(group):
-            inside = {each for each in self._outermost if is_inside(each, group)}
+            inside = self._outermost.intersection(self._in_order.inside(group))
             self._outermost -= inside
             self._changed |= inside
         self._outermost.add(group)
@@ -96,8 +100,8 @@ class Roles:
         self._outermost.discard(group)
         self._changed.add(group)
         if is_family(group):
-            for each in self._wanted:
-                if is_inside(each, group) and self._wanted.keys().isdisjoint(around(each)):
+            for each in self._in_order.inside(group):
+                if self._wanted.keys().isdisjoint(around(each)):
                     self._outermost.add(each)
                     self._changed.add(each)
 

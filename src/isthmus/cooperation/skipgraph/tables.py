@@ -104,7 +104,7 @@ class NodeTable:
 
     def remove(self, key: Key) -> None:
         del self._virtual[key]
-        self._keys.remove(key)
+        del self._keys[bisect_left(self._keys, key)]
 
     def inside(self, keys: KeyRange) -> list[VirtualNode]:
         """Those in a range, from left to right."""
