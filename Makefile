@@ -15,8 +15,8 @@ ALONE := tests/unit tests/property tests/fuzz
 OTHERS := $(addprefix --ignore=,$(ALONE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-all test-deps fmt packages life check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim fuzz fuzz-node kill soak \
+.PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
+	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
 
@@ -76,6 +76,9 @@ check: .venv/.dev  ## formatting, lint, types, the figures of the packages and o
 	$(BIN)/python scripts/packages.py --check
 	$(BIN)/python scripts/life.py --check
 
+choose: .venv/.dev  ## what each algorithm puts on links, into docs/howto/choose-an-algorithm.md
+	$(BIN)/python scripts/choose.py $(ARGS)
+
 bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
@@ -104,6 +107,9 @@ bench-overlay: test-deps  ## how fast a fabric builds and repairs its tree: live
 
 bench-sim: .venv/.dev  ## the bulk simulator: 100,000 to 10,000,000 nodes; ARGS=--large for 100,000,000
 	$(BIN)/python benchmarks/bench_sim.py $(ARGS)
+
+bench-sim-spark: .venv/.dev  ## the thesis's sweep by one Spark worker and by two
+	$(BIN)/python benchmarks/bench_sim_spark.py $(ARGS)
 
 bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 	$(BIN)/python benchmarks/bench_hostile.py $(ARGS)

@@ -8,7 +8,7 @@ from isthmus.cooperation.registry import load
 from isthmus.sim.check import TOPOLOGIES, check_algorithm, check_scenario
 from isthmus.sim.scenarios import SCENARIOS
 
-ALGORITHMS = ("pf", "sf", "tree", "routed-tree", "topic-tree")
+ALGORITHMS = ("pf", "sf", "tree", "routed-tree", "topic-tree", "skipgraph")
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))

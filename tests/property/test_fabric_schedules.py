@@ -9,7 +9,7 @@ from isthmus.sim.soak import soak
 from support.examples import EXAMPLES
 
 ALGORITHMS = ("pf", "sf")
-TREES = ("tree", "routed-tree", "topic-tree")
+TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 STARS = "isthmus_stars:StarPerTopic"
 QUICK = 50
 QUICK_ATTACKS = 12

@@ -32,7 +32,7 @@ def test_a_long_slow_line_has_a_tree(count: int, delay_s: float) -> None:
     assert subscriber.payloads() == [b"hello"]
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 @pytest.mark.parametrize("delay_s", [0.02, 0.3])
 def test_a_root_without_state_that_is_back_at_once_swallows_nothing(
     algorithm: str, delay_s: float
@@ -57,7 +57,7 @@ def test_a_root_without_state_that_is_back_at_once_swallows_nothing(
         assert sorted(subscriber.payloads()) == [b"b", b"c", b"d", b"e"], name
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_what_comes_before_the_tree_it_is_in_waits_for_who_is_away(algorithm: str) -> None:
     """p ── q, r is cut off: q has not adopted the tree without r, and gets messages in it."""
     wire = WireSettings(0.01, control_delay_s=0.02)
@@ -81,7 +81,7 @@ def test_what_comes_before_the_tree_it_is_in_waits_for_who_is_away(algorithm: st
     assert subscriber.payloads() == sent
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_what_is_retained_at_qos_0_and_lost_with_a_link_comes_by_the_next_tree(
     algorithm: str,
 ) -> None:
@@ -101,7 +101,7 @@ def test_what_is_retained_at_qos_0_and_lost_with_a_link_comes_by_the_next_tree(
         assert [each.payload for each in node.broker.retained.values()] == [b"retained"], node
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_what_a_node_that_joins_publishes_reaches_the_others(algorithm: str) -> None:
     """From when its link is up, and long before there is a tree with it."""
     fabric = SimFabric(seed=2, algorithm=algorithm)
@@ -124,7 +124,7 @@ def test_what_a_node_that_joins_publishes_reaches_the_others(algorithm: str) -> 
     assert subscriber.payloads() == sent
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_what_waits_for_a_neighbor_of_the_last_life_goes_over_another(algorithm: str) -> None:
     """h is back and in a tree with x, whom it had not known; n, whom it had, comes over x."""
     fabric = SimFabric(seed=3, algorithm=algorithm)

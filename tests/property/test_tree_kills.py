@@ -122,7 +122,7 @@ class Killing:
         assert expected > 50
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_nothing_is_lost_or_doubled(algorithm: str) -> None:
     killed: Counter[str] = Counter()
     for seed in range(QUICK):
@@ -135,7 +135,7 @@ def test_nothing_is_lost_or_doubled(algorithm: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 def test_hundreds_of_kills(algorithm: str) -> None:
     killed: Counter[str] = Counter()
     for seed in range(1_000, 1_000 + LONG):

@@ -20,7 +20,7 @@ from isthmus.mqtt.filters.covering_set import Steps
 from isthmus.mqtt.filters.index import FilterIndex
 from support.liars import LIAR, Liar, LyingFabric
 
-TREES = ("tree", "routed-tree", "topic-tree")
+TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 TOPICS = "$isthmus/topics"
 LAST = 2**32 - 1
 BEST = 2**48

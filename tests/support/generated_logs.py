@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isthmus.pipeline.log.schema import SCHEMA_VERSION
 from isthmus.pipeline.log.writing import write_table
 
 __all__ = ["GeneratedRun", "Shape", "generate", "write_log"]
@@ -121,7 +122,7 @@ class _Generator:
         topics = [f"topic{index + 1}" for index in range(self.shape.topics + 1)]
         return {
             "run": run,
-            "schema_version": 2,
+            "schema_version": SCHEMA_VERSION,
             "scenario": "generated",
             "scenario_json": "{}",
             "labels": chance.choice([[], [("broker", "mosquitto"), ("algorithm", "sf")]]),

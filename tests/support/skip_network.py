@@ -1,319 +1,234 @@
-"""Nodes that keep a Skip Graph among themselves, on a virtual network.
+"""Nodes in one epoch of a Skip Graph, without anything below: messages that take their time.
 
-Links are made when somebody sends, as `MaintenanceActions.send` says; each carries what is sent in
-order, after delays drawn anew for each message.  Links are lost with what is on them, nodes crash
-without notice and come back empty, groups are cut off from each other.  All messages are bytes on
-their way, and are read as those of a link.
+What two nodes say to each other arrives in order, after a delay of its own each; messages with
+ranges take other ways, and overtake.  Everything is a function of the seed.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from itertools import count, pairwise
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
+from isthmus.cooperation.skipgraph.graph import Graph
+from isthmus.cooperation.skipgraph.groups import groups_of
 from isthmus.cooperation.skipgraph.keys import Key, Kind, default_key, key_of
-from isthmus.cooperation.skipgraph.maintenance import Maintenance
-from isthmus.cooperation.skipgraph.messages import GraphMessage, encode, parse
-from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, Side, linked
+from isthmus.cooperation.skipgraph.messages import InEpoch, encode, parse
+from isthmus.cooperation.skipgraph.options import SkipGraphOptions
+from isthmus.cooperation.skipgraph.tables import linked
 from isthmus.cooperation.skipgraph.vectors import vector_of
 from isthmus.errors import RemoteProtocolError
 
-__all__ = ["KINDS", "TOPICS", "SkipNetwork", "SkipNode"]
-
-TOPICS = ("a", "a/b", "b", "c/#", "+/d")
-KINDS = (Kind.SUBSCRIBER, Kind.PUBLISHER)
-DIAL_S = 0.05
-HOLD_S = 3.0
-"""How long a link that was lost is tried again before it is given up."""
-REDIAL_S = 5.0
-BANNED_S = 60.0
-"""How long a node that was refused is."""
+EPOCH = b"an epoch"
+DELAY_S = 1.0
+"""The longest."""
 
 
-class Link:
-    """One life of a link between two nodes."""
-
-    def __init__(self, ends: frozenset[str]) -> None:
-        self.ends = ends
-        self.up = False
-        self.waiting: list[tuple[str, str, bytes]] = []
-        self.free_s: dict[str, float] = {}
-        """When what is sent by each end next arrives at the earliest."""
-
-
-class SkipNode:
-    """One life of a node: the actions of a `Maintenance`, carried out."""
-
-    def __init__(self, network: SkipNetwork, name: str) -> None:
-        self.network = network
-        self.name = name
-        self.alive = True
-        self.timers: dict[Hashable, int] = {}
-        self.keys = {default_key(name)}
-        self.changes = 0
-        self.graph = Maintenance(name, f"{name}:1", self, base=network.base)
-
-    def send(self, node: str, address: str, message: GraphMessage) -> None:
-        assert node != self.name
-        self.network.send(self.name, node, encode(message))
-        self.network.sent[type(message).__name__] += 1
-
-    def set_timer(self, delay_s: float, key: Hashable) -> None:
-        number = self.timers[key] = next(self.network.numbers)
-
-        def run_out() -> None:
-            if self.alive and self.timers.get(key) == number:
-                del self.timers[key]
-                self.graph.timer(key)
-
-        self.network.after(delay_s, run_out)
-
-    def cancel_timer(self, key: Hashable) -> None:
-        self.timers.pop(key, None)
-
-    def changed(self, keys: Collection[Key]) -> None:
-        assert keys
-        self.changes += 1
-
-    def now(self) -> float:
-        return self.network.now_s
-
-    def random(self) -> float:
-        return self.network.rng.random()
-
-    def add(self, topic: str, kind: Kind = Kind.SUBSCRIBER) -> Key:
-        key = key_of(topic, kind, self.name)
-        self.keys.add(key)
-        self.graph.add(key)
-        return key
-
-    def remove(self, key: Key) -> None:
-        self.keys.discard(key)
-        self.graph.remove(key)
+@dataclass
+class Published:
+    topic: str
+    source: str
+    owed: frozenset[tuple[str, Key, float]]
+    """Subscribers that nothing may pass by, and since when they are in the lists."""
+    by_tree: bool = False
+    """Somebody on the way had left the group."""
+    reached: set[str] = field(default_factory=set)
 
 
 class SkipNetwork:
-    def __init__(self, seed: int, *, base: int = 2, delay_s: float = 0.02) -> None:
+    def __init__(self, seed: int, count: int, *, base: int = 2, forwarding: str = "sfb") -> None:
         self.rng = random.Random(seed)
-        self.base = base
-        self.delay_s = delay_s
         self.now_s = 0.0
-        self.numbers = count()
-        self.nodes: dict[str, SkipNode] = {}
-        self.links: dict[frozenset[str], Link] = {}
-        self.cuts: list[tuple[frozenset[str], frozenset[str]]] = []
-        self.banned: dict[frozenset[str], float] = {}
-        self.sent: Counter[str] = Counter()
-        self.accused: Counter[str] = Counter()
-        self.liars: dict[str, Callable[[str, bytes], None]] = {}
-        """What is done with what comes to them."""
-        self.after_each: Callable[[], None] = lambda: None
-        """Looks at the whole after each event."""
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self.base = base
+        names = [f"n{number}" for number in range(count)]
+        options = SkipGraphOptions(base=base, forwarding=forwarding)  # type: ignore[arg-type]
+        self.graphs = {
+            name: Graph(
+                name,
+                names,
+                options,
+                EPOCH,
+                send=partial(self._send, name),
+                refuse=self._refuse,
+            )
+            for name in names
+        }
+        self.wanted: dict[str, set[Key]] = {name: set() for name in names}
+        self.usable_s: dict[Key, float] = {}
+        """Since when a key is in the lists for good."""
+        self.published: list[Published] = []
+        self.sent = 0
+        self.slow_s: dict[tuple[str, str], float] = {}
+        """What some take longer, from one to another."""
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._last_s: dict[tuple[str, str], float] = {}
+        self._count = 0
+        for graph in self.graphs.values():
+            graph.want(frozenset(), frozenset(), 0.0)
 
-    # ---- time ----------------------------------------------------------------------------
+    # ---- what happens --------------------------------------------------------------------
 
-    def after(self, delay_s: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now_s + delay_s, next(self.numbers), what))
+    def _later(self, at_s: float, call: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (at_s, self._count, call))
 
-    def run(self, seconds: float) -> None:
-        until_s = self.now_s + seconds
-        while self._events and self._events[0][0] <= until_s:
-            self.now_s, _, what = heapq.heappop(self._events)
-            what()
-            self.after_each()
-        self.now_s = until_s
+    def _send(self, sender: str, receiver: str, message: InEpoch) -> None:
+        """In order between two; and what is said can be written and read."""
+        self.sent += 1
+        said = parse(encode(message), sender, receiver)
+        assert said == message
+        assert isinstance(said, InEpoch)
+        delay_s = self.rng.uniform(0, DELAY_S) + self.slow_s.get((sender, receiver), 0.0)
+        at_s = max(self._last_s.get((sender, receiver), 0.0), self.now_s + delay_s)
+        self._last_s[sender, receiver] = at_s
+        inner = said.message
+        self._later(at_s, lambda: self.graphs[receiver].arrived(sender, inner))  # type: ignore[arg-type]
 
-    # ---- nodes ---------------------------------------------------------------------------
+    def _refuse(self, name: str, error: RemoteProtocolError) -> None:
+        raise AssertionError(f"honest {name} is refused: {error}")
 
-    def start(self, name: str, *seeds: str) -> SkipNode:
-        node = self.nodes[name] = SkipNode(self, name)
-        node.graph.start()
-        self._dial_seeds(node, seeds)
-        return node
+    def run(self, until_s: float | None = None) -> None:
+        """Without an end: until nothing happens any more."""
+        while self._queue and (until_s is None or self._queue[0][0] <= until_s):
+            self.now_s, _, call = heapq.heappop(self._queue)
+            call()
+            self._look()
+        self.now_s = max(self.now_s, until_s or 0.0)
 
-    def grow(self, count: int, *, keys: int = 0) -> None:
-        """A graph of so many nodes, and so many keys on top, at rest."""
-        for number in range(count):
-            seeds = [f"n{self.rng.randrange(number)}"] if number else []
-            node = self.start(f"n{number}", *seeds)
-            self.run(0.2)
-            for _ in range(keys):
-                node.add(self.rng.choice(TOPICS), self.rng.choice(KINDS))
-        self.settle(step_s=1.0)
+    def _look(self) -> None:
+        for name, graph in self.graphs.items():
+            for key in self.wanted[name]:
+                if graph.lists.is_usable(key):
+                    self.usable_s.setdefault(key, self.now_s)
+                else:
+                    self.usable_s.pop(key, None)
+            graph.retire(self.now_s)
 
-    def _dial_seeds(self, node: SkipNode, seeds: Sequence[str]) -> None:
-        """As those of a configuration: again and again."""
-        if node.alive and seeds:
-            for seed in seeds:
-                self.dial(node.name, seed)
-            self.after(REDIAL_S, lambda: self._dial_seeds(node, seeds))
+    # ---- deeds ---------------------------------------------------------------------------
 
-    def lie(self, name: str, hears: Callable[[str, bytes], None]) -> None:
-        """A node that is not one of ours."""
-        self.liars[name] = hears
+    def want(self, name: str, topic: str, kind: Kind) -> None:
+        key = key_of(topic, kind, name)
+        self.wanted[name].add(key)
+        self.graphs[name].want({key}, frozenset(), self.now_s)
+        self._look()
 
-    def crash(self, name: str) -> None:
-        if name in self.nodes:
-            self.nodes.pop(name).alive = False
-        self.liars.pop(name, None)
-        for link in [link for link in self.links.values() if name in link.ends]:
-            self._drop(link)
+    def unwant(self, name: str, key: Key) -> None:
+        self.wanted[name].discard(key)
+        self.usable_s.pop(key, None)
+        self.graphs[name].want(frozenset(), {key}, self.now_s)
+        self._look()
 
-    def restart(self, name: str, *seeds: str) -> SkipNode:
-        self.crash(name)
-        return self.start(name, *seeds)
-
-    def leave(self, name: str) -> None:
-        """In an orderly way: it is gone a second after it has left."""
-        node = self.nodes[name]
-        node.graph.stop()
-        self.after(8.0, lambda: self.crash(name) if self.nodes.get(name) is node else None)
-
-    # ---- links ---------------------------------------------------------------------------
-
-    def cut(self, one: Iterable[str], other: Iterable[str]) -> None:
-        self.cuts.append((frozenset(one), frozenset(other)))
-        for link in list(self.links.values()):
-            if not self._can_reach(link.ends):
-                self._drop(link)
-
-    def heal(self) -> None:
-        self.cuts.clear()
-
-    def lose(self, one: str, other: str) -> None:
-        """A link, with what is on it; it is made again."""
-        link = self.links.get(frozenset((one, other)))
-        if link is not None and link.up:
-            self._drop(link)
-
-    def _is_there(self, name: str) -> bool:
-        return name in self.nodes or name in self.liars
-
-    def _can_reach(self, ends: frozenset[str]) -> bool:
-        a, b = ends
-        return (
-            self._is_there(a)
-            and self._is_there(b)
-            and self.banned.get(ends, 0.0) <= self.now_s
-            and not any((a in x and b in y) or (b in x and a in y) for x, y in self.cuts)
+    def publish(self, name: str, topic: str) -> bool:
+        """Whether it can: it has all the keys for that."""
+        graph = self.graphs[name]
+        ways = graph.ways(topic)
+        if ways is None:
+            return False
+        groups = set(groups_of(topic))
+        owed = frozenset(
+            (other, key, self.usable_s[key])
+            for other in self.graphs
+            if other != name
+            for key in self.wanted[other]
+            if key.kind is Kind.SUBSCRIBER
+            and key.topic in groups
+            and key in self.usable_s
+            and self._is_resumed(name, key.topic)
         )
+        message = Published(topic, name, owed)
+        self.published.append(message)
+        self._pass_on(message, ways)
+        return True
 
-    def dial(self, one: str, other: str) -> Link:
-        ends = frozenset((one, other))
-        if ends not in self.links:
-            link = self.links[ends] = Link(ends)
-            self.after(self._delay() + DIAL_S, lambda: self._dialed(link, self.now_s + HOLD_S))
-        return self.links[ends]
+    def _is_resumed(self, name: str, group: str) -> bool:
+        graph = self.graphs[name]
+        if graph.lists.is_usable(key_of(group, Kind.SUBSCRIBER, name)):
+            return True
+        return graph.suspension.is_resumed(key_of(group, Kind.PUBLISHER, name))
 
-    def _dialed(self, link: Link, until_s: float) -> None:
-        if self.links.get(link.ends) is not link:
-            return
-        if self._can_reach(link.ends):
-            link.up = True
-            for name, other in self._pairs(link):
-                if name in self.nodes:
-                    self.nodes[name].graph.link_up(other, f"{other}:1")
-            waiting, link.waiting = link.waiting, []
-            for sender, receiver, data in waiting:
-                self.send(sender, receiver, data)
-        elif self.now_s < until_s:
-            self.after(0.5 + self._delay(), lambda: self._dialed(link, until_s))
+    def _pass_on(self, message: Published, ways: tuple[tuple[str, bytes], ...]) -> None:
+        for receiver, label in ways:
+            at_s = self.now_s + self.rng.uniform(0, 3 * DELAY_S)
+            self._later(at_s, partial(self._comes, message, receiver, label))
+
+    def _comes(self, message: Published, receiver: str, label: bytes) -> None:
+        message.reached.add(receiver)
+        ways = self.graphs[receiver].ways_of_label(label, message.topic)
+        if ways is None:
+            message.by_tree = True
         else:
-            self._give_up(link)
+            self._pass_on(message, ways.hops)
 
-    def _give_up(self, link: Link) -> None:
-        del self.links[link.ends]
-        for name, other in self._pairs(link):
-            if name in self.nodes:
-                self.nodes[name].graph.gone(other)
+    # ---- what must hold ------------------------------------------------------------------
 
-    def _drop(self, link: Link) -> None:
-        was_up, link.up = link.up, False
-        del self.links[link.ends]
-        again = self.links[link.ends] = Link(link.ends)
-        if was_up:
-            for name, other in self._pairs(link):
-                if name in self.nodes:
-                    self.nodes[name].graph.link_down(other)
-        until_s = self.now_s + HOLD_S
-        self.after(0.2 + self._delay(), lambda: self._dialed(again, until_s))
+    def check_published(self) -> None:
+        """Who was owed a message, and has been in the lists ever since, has it."""
+        for message in self.published:
+            missing = {
+                name
+                for name, key, since_s in message.owed
+                if self.usable_s.get(key) == since_s and name not in message.reached
+            }
+            assert message.by_tree or not missing, (
+                f"{message.topic} from {message.source} passed {sorted(missing)} by"
+            )
 
-    def _pairs(self, link: Link) -> list[tuple[str, str]]:
-        a, b = sorted(link.ends)
-        return [(a, b), (b, a)]
+    def longest_wrong_s(self) -> float:
+        """How long a publisher has been suspended by now though there was a subscriber."""
+        longest = 0.0
+        for graph in self.graphs.values():
+            for key in graph.lists.keys:
+                if key.kind is not Kind.PUBLISHER or not graph.lists.is_usable(key):
+                    continue
+                if graph.suspension.is_resumed(key):
+                    continue
+                since_s = min(
+                    (
+                        at_s
+                        for other, at_s in self.usable_s.items()
+                        if other.kind is Kind.SUBSCRIBER and other.topic == key.topic
+                    ),
+                    default=self.now_s,
+                )
+                since_s = max(since_s, self.usable_s.get(key, self.now_s))
+                longest = max(longest, self.now_s - since_s)
+        return longest
 
-    def _delay(self) -> float:
-        return self.rng.uniform(0.1, 1.0) * self.delay_s
+    def check_tables(self) -> None:
+        """At rest they are those that the lists are defined by."""
+        keys = {
+            name: (vector_of(name, self.base), [default_key(name), *graph.lists.keys])
+            for name, graph in self.graphs.items()
+        }
+        for name, graph in self.graphs.items():
+            assert set(graph.lists.keys) == self.wanted[name]
+            assert graph.lists.at_rest
+        for name, right in linked(keys).items():
+            lists = self.graphs[name].lists
+            for virtual in right:
+                found = lists.table[virtual.key]
+                top = lists.height + 1
+                assert found.left == _trimmed(virtual.left[:top])
+                assert found.right == _trimmed(virtual.right[:top])
 
-    def send(self, sender: str, receiver: str, data: bytes) -> None:
-        link = self.dial(sender, receiver)
-        if not link.up:
-            link.waiting.append((sender, receiver, data))
-            return
-        at_s = max(link.free_s.get(sender, 0.0), self.now_s + self._delay())
-        link.free_s[sender] = at_s
-        self.after(at_s - self.now_s, lambda: self._arrive(link, sender, receiver, data))
-
-    def _arrive(self, link: Link, sender: str, receiver: str, data: bytes) -> None:
-        if not link.up or self.links.get(link.ends) is not link:
-            return
-        if receiver in self.liars:
-            self.liars[receiver](sender, data)
-        elif receiver in self.nodes:
-            try:
-                self.nodes[receiver].graph.arrived(sender, parse(data, sender, receiver))
-            except RemoteProtocolError:
-                self.accused[sender] += 1
-                self.banned[link.ends] = self.now_s + BANNED_S
-                link.up = False
-                self._give_up(link)
-
-    def introduce(self) -> None:
-        """Link parts that have never heard of each other: nobody but an operator can."""
-        parts: list[set[str]] = []
-        for name, node in sorted(self.nodes.items()):
-            part = {name, *(each for each in node.graph.acquainted if each in self.nodes)}
-            parts = [*(each for each in parts if not each & part),
-                     part.union(*(each for each in parts if each & part))]  # fmt: skip
-        for one, other in pairwise(sorted(map(min, parts))):
-            self.dial(one, other)
-
-    # ---- what should be ------------------------------------------------------------------
-
-    def expected(self) -> dict[str, NodeTable]:
-        return linked(
-            {name: (vector_of(name, self.base), node.keys) for name, node in self.nodes.items()}
-        )
-
-    def differences(self) -> list[str]:
-        found = []
-        for name, table in self.expected().items():
-            have = self.nodes[name].graph.table
-            if have.keys != table.keys:
-                found.append(f"{name}: keys {set(have.keys) ^ set(table.keys)}")
-                continue
-            for right, virtual in zip(table, have, strict=True):
-                for side in Side:
-                    if right.neighbors(side) != virtual.neighbors(side):
-                        want, got = _shown(right.neighbors(side)), _shown(virtual.neighbors(side))
-                        found.append(
-                            f"{name} {virtual.key.topic!r} {side.value}: {got}, not {want}"
-                        )
-        return found
-
-    def settle(self, within_s: float = 600.0, step_s: float = 5.0) -> float:
-        """Run until all is as it should be; how long it took."""
-        begun_s = self.now_s
-        while self.differences():
-            if self.now_s - begun_s > within_s:
-                raise AssertionError("\n".join(self.differences()[:20]))
-            self.run(step_s)
-        return self.now_s - begun_s
+    def check_suspension(self) -> None:
+        subscribed = {
+            key.topic
+            for keys in self.wanted.values()
+            for key in keys
+            if key.kind is Kind.SUBSCRIBER
+        }
+        for name, graph in self.graphs.items():
+            for key in graph.lists.keys:
+                if key.kind is Kind.PUBLISHER:
+                    resumed = graph.suspension.is_resumed(key)
+                    assert resumed == (key.topic in subscribed), (name, key.topic, resumed)
 
 
-def _shown(row: Iterable[Neighbor | None]) -> list[str]:
-    return [f"{each.node}/{each.key.topic}" if each else "-" for each in row]
+def _trimmed(row: list) -> list:  # type: ignore[type-arg]
+    row = list(row)
+    while row and row[-1] is None:
+        row.pop()
+    return row

@@ -31,7 +31,16 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"processes"},
     "bench": {"mqtt", "processes", "brokers", "config", "fabric", "pipeline"},
     "simulate": {*CORE, "config", "pipeline", "sim", "bench"},
-    "reproduce": {"brokers", "config", "fabric", "pipeline", "bench"},
+    "reproduce": {
+        "brokers",
+        "config",
+        "fabric",
+        "pipeline",
+        "processes",
+        "bench",
+        "sim",
+        "simulate",
+    },
     "cli": {
         "cooperation",
         "config",

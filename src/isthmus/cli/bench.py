@@ -314,6 +314,49 @@ def overlays(
     raise typer.Exit(run_overlays(settings))
 
 
+@reproduce.command()
+def skipgraph(
+    *,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A tenth of the nodes, fewer rounds: about a minute."),
+    ] = False,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Report, figures and log; one that was begun goes on."),
+    ] = Path("reproduce-skipgraph"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this: fig3.7 to fig4.9, table3.1, table3.3; repeat it."
+        ),
+    ] = None,
+    up_to: Annotated[
+        int,
+        typer.Option(
+            metavar="NODES",
+            help="100000 (the thesis's), 1000000, 10000000 or 100000000; memory is checked first.",
+        ),
+    ] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="local[*], local[1] or spark://HOST:PORT.")
+    ] = "local[*]",
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write figures, their JSON and tables there."),
+    ] = None,
+) -> None:
+    """Skip Graph thesis, chapters 3 and 4: growth laws, messages, paths, load, tables; then beyond.
+
+    Spread over the cores by Spark; the same seed gives the same figures on any number of them.
+    """
+    from isthmus.reproduce.skipgraph.command import Settings, run_skipgraph
+
+    settings = Settings(out, quick, tuple(only or ()), up_to, seed, master, docs)
+    raise typer.Exit(run_skipgraph(settings))
+
+
 def _scenario(name: str, *, interval_ms: float | None, **changes: Any) -> Scenario:
     from isthmus.bench.scenario import load_scenario
 

@@ -415,6 +415,10 @@ class CooperationAlgorithm:
     inspects_publishes: ClassVar[bool] = False
     """Whether `mqtt_message_arrived` is called for PUBLISH too; costs a call per message."""
 
+    holds_qos0: ClassVar[bool] = False
+    """Whether also at QoS 0 messages wait while their path is pending, whatever
+    ``link.pending_qos0`` says; for an algorithm whose paths are often so."""
+
     discovers: ClassVar[bool] = False
     """Whether it is for the algorithm to announce the node, and to link with who is heard of.
 

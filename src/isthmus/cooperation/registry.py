@@ -37,6 +37,7 @@ _BUILT_IN: Final = {
     "pf": "isthmus.cooperation.publication_flooding.algorithm:PublicationFlooding",
     "sf": "isthmus.cooperation.subscription_flooding.algorithm:SubscriptionFlooding",
     "routed-tree": "isthmus.cooperation.tree.routed:RoutedTree",
+    "skipgraph": "isthmus.cooperation.skipgraph.algorithm:SkipGraph",
     "tree": "isthmus.cooperation.tree.algorithm:SpanningTree",
     "topic-tree": "isthmus.cooperation.topic_tree.algorithm:TopicTree",
 }

@@ -153,6 +153,7 @@ class Exchange:
             counters=self.counters,
             any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
             max_label_bytes=max_label_bytes,
+            holds_qos0=getattr(algorithm, "holds_qos0", False),
         )
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)

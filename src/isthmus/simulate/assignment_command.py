@@ -34,8 +34,8 @@ def answer(question: Question, out: Path | None, *, check: bool) -> None:
         )
     console = Console(highlight=False)
     console.print(_title(place), markup=False)
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("topic", overflow="fold")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("topic", overflow="fold", min_width=7)
     for column in _columns(check):
         table.add_column(column, justify="right", no_wrap=True)
     for each in found[:SHOWN]:
@@ -58,8 +58,9 @@ def _title(place: Place) -> str:
 
 
 def _columns(check: bool) -> list[str]:
-    columns = ["subscribers", "T_i", "T_e", "T_d", "eq. 4.1-4"]
-    return [*columns, *(["simulated T_i, T_e"] if check else []), "assign"]
+    """All of them fit into 80 characters, with topics of 7."""
+    columns = ["subscribers", "T_i", "T_e", "T_d", "approx."]
+    return [*columns, *(["simulated"] if check else []), "assign"]
 
 
 def _cells(place: Place, each: Advice, *, check: bool) -> Iterator[str]:
@@ -68,14 +69,14 @@ def _cells(place: Place, each: Advice, *, check: bool) -> Iterator[str]:
         yield f"{value:,.3f}"
     if check:
         ways = [simulated_ms(place, each.subscribers, way) for way in ("intensive", "extensive")]
-        yield ", ".join(f"{value:,.3f}" for value in ways)
+        yield ", ".join(f"{value:,.2f}" for value in ways)
     yield each.way
 
 
 def _summary(place: Place, found: Sequence[Advice]) -> Iterator[str]:
     counts = Counter(each.way for each in found)
     yield (
-        f"intensively (on few brokers): {counts['intensive']:,} topics; "
+        f"to assign intensively (on few brokers): {counts['intensive']:,}; "
         f"extensively (on many): {counts['extensive']:,}"
     )
     highest = peak(place)

@@ -152,7 +152,7 @@ def run(*arguments: object) -> int:
 def test_the_example_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     section = PAGE.read_text().partition("## `isthmus simulate assignment")[2].partition("\n## ")[0]
     (command,) = re.findall(r"    isthmus simulate assignment (.*)\n", section)
     out = tmp_path / "all.csv"

@@ -1,487 +1,465 @@
-"""The lists of a Skip Graph: how nodes agree on who stands beside whom.
+"""The lists of a Skip Graph while an epoch lasts: keys come and go, and no key is ever skipped.
 
-Each list is doubly linked.  Whoever wants to stand beside somebody *claims* it, and whoever is
-claimed compares: who is nearer than the neighbor on that side takes its place, and the one that
-stood there is told of it; who is farther away is told who stands between.  So both go on from
-there, and nobody is forgotten: a list is sorted in the end, however it was before, as long as
-everybody knows anybody ("linearization").  Joining, repair after a crash and the merging of parts
-that were apart are all the same.
+In an *epoch* (`standing`) the nodes are known, all of them run and are linked with each other, and
+what they say to each other arrives, once and in order.  So nothing has to be repaired here: if a
+node or a link is lost the epoch is over, and the lists of the next one are built anew.  What is
+left is that keys come and go at the same time, side by side, and that is exact in every level:
 
-    u joins between p and q      u ──claim right──▶ q    u is nearer than p
-                                 u ◀──────ok─────── q ──hint u──▶ p
-                                 p ──claim right──▶ u ──ok──▶ p
+- every node's default key is in all its lists from the beginning, since who is there is known.  So
+  each list has a first key that never leaves, and each key has somebody to its left;
+- **an entry to the right is owned by who has it.**  A key is put into a list, or taken out, by the
+  key to the left of the place, in one step: it asks along the list who that is (`Go`);
+- who has a new entry to the right does nothing else with it until the other end knows: from
+  `Inserted` to `Linked`, and from `Left` to `LeftOk`, the entry is *locked*, and whoever asks is
+  answered afterwards.  So an entry to the left changes in the order in which the lists do;
+- a key that leaves a list is locked until it is out.  Of several side by side that leave, the
+  leftmost is out first.
 
-**The right neighbor is what counts**, as in the DDLL of Abe and Yoshida: nobody is made a right
-neighbor before its own one is known (`Seat.ready`).  So who goes along right neighbors passes all
-that were passed before, while others join.  *Known limit*: where somebody leaves beside one that is
-about to join, a right neighbor may be wrong until it is checked.
+A key joins from level 0 upwards and leaves from the top down, so an entry of a higher level always
+names a key that is in the list of level 0, which alone decides who is reached.
 
-    u leaves between p and q     u ──bye, then q──▶ p ──done──▶ u ──bye, then p──▶ q
+    N joins between X and Y              N leaves
+    N ─insert──▶ X  (or go, go, …)       N ─remove(Y)─▶ X
+    X ─inserted(Y)─▶ N ─linked─▶ X       X ─left─▶ Y ─left-ok─▶ X
+    N ─left─▶ Y ─left-ok─▶ N             X ─removed─▶ N
 
-p, who must not leave meanwhile, has q as its right neighbor from then on.  Who wants to leave
-beside somebody who does waits for it, the left one being first.  Who has left stays in its node's
-table for a moment (`Maintenance`): somebody who was displaced may not have noticed yet.
-
-*Not as in DDLL*: no message speaks for a third node, so that no sequence numbers are needed: what
-one node says of itself arrives in order, and nothing that is said of another is taken for more than
-a hint.  (DDLL's numbers cannot be compared after a restart, nor between parts that were apart, and
-whoever lies about them locks others out.)  The exception is a bye: the next one is believed at
-once, and asked with the next check.
-
-**Checks**: every few seconds a node tells each neighbor which of its seats it takes to stand beside
-which of the neighbor's.  It is answered only where that is not so.
-
-**Lists that meet**, as after a partition, have met at one level, and may have to at the next,
-between two who have not noticed: of a, x, y, b it is x and y who become neighbors, and a and b who
-belong to the same next list.  So x, unless y or x is one that just joins, looks itself (`joining`)
-and tells those before it, up to the first with another digit, to do so (*stir*).
+Departure: Aspnes and Shah's joining, which the thesis refers to, is not written down for joins and
+leaves at the same time, and repairs what went wrong later.  A key that is skipped meanwhile would
+lose messages.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Collection, Iterator
+from enum import Enum
 from typing import Final, Protocol
 
-from isthmus.cooperation.skipgraph.keys import Key
+from isthmus.cooperation.skipgraph.keys import Key, default_key
 from isthmus.cooperation.skipgraph.messages import (
-    Absent,
-    Bye,
-    Check,
-    Claim,
-    Contact,
-    Done,
-    GraphMessage,
-    Hint,
-    Ok,
-    Stir,
+    Go,
+    Insert,
+    Inserted,
+    Left,
+    LeftOk,
+    Linked,
+    ListMessage,
+    Remove,
+    Removed,
+    Status,
 )
-from isthmus.cooperation.skipgraph.seats import Seat, Seats, is_beside, opposite
-from isthmus.cooperation.skipgraph.tables import Side
+from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, Side, VirtualNode, linked
+from isthmus.cooperation.skipgraph.vectors import vector_of
 from isthmus.errors import RemoteProtocolError
 
-__all__ = ["ListActions", "Lists", "check_list"]
+__all__ = ["ListActions", "Lists"]
 
-CLAIM_S: Final = 1.0
-"""How long an answer is awaited at first; twice as long each time."""
-CLAIM_TRIES: Final = 3
-LEAVE_TRIES: Final = 5
-MOST_DOUBLINGS: Final = 5
-BURST: Final = 16
-"""Claims of one seat before it waits for its timer: a ring of hints is no storm."""
+MAX_ENTERING: Final = 32
+"""Keys of a node that join level 0 at once; those after them begin near those that are there."""
+MAX_ASKED: Final = 10_000
+"""How many are asked for one place, at most; then somebody sends this node round."""
 
 
 class ListActions(Protocol):
     """What is to be done; none of it calls back."""
 
-    def send(self, node: str, address: str, message: GraphMessage) -> None: ...
+    def send(self, node: str, message: ListMessage) -> None: ...
 
-    def wait(self, seat: Seat, delay_s: float) -> None:
-        """Call `Lists.timer` then, and not before."""
+    def refuse(self, node: str, error: RemoteProtocolError) -> None:
+        """What that node says, perhaps this one for want of better knowledge, makes no sense."""
         ...
 
-    def rest(self, seat: Seat) -> None:
-        """Nothing is awaited any more."""
+    def status_of(self, key: Key) -> Status | None:
+        """Of a key of publishers of this node: what is piggy-backed (thesis §3.2.1)."""
         ...
 
-    def address_of(self, node: str) -> str: ...
-
-    def seek(self, seat: Seat, side: Side) -> None:
-        """Nobody is known there: search, or walk."""
+    def entered(self, virtual: VirtualNode, status: Status | None) -> None:
+        """It is in level 0; the key to its left said this."""
         ...
 
-    def doubt(self, key: Key, level: int, side: Side) -> None:
-        """Look for who stands there, in a moment."""
+    def joined(self, key: Key, status: Status | None) -> None:
+        """Its neighbors in level 0 both know it; the one to its right said this."""
         ...
 
-    def alarm(self) -> None:
-        """Something is not as it was agreed on: look at more than this seat."""
+    def left_changed(self, virtual: VirtualNode, status: Status | None) -> None:
+        """Somebody else is to the left of it in level 0; who has left from there said this."""
+        ...
+
+    def leaves(self, key: Key) -> None:
+        """It is about to leave level 0: what happens beside it is not its affair any more."""
+        ...
+
+    def left(self, key: Key) -> None:
+        """It is in no list any more."""
+        ...
+
+    def table_changed(self, topic: str) -> None:
+        """The table of a key of that topic has."""
         ...
 
 
-def check_list(seats: Seats, level: int, node: str) -> None:
-    """Nobody speaks of lists that it is not in."""
-    if seats.common(node) < level:
-        raise RemoteProtocolError(
-            f"{node} speaks of a list of level {level}; it has {seats.common(node)} digits in "
-            f"common with {seats.node_id}"
-        )
+class _Doing(Enum):
+    NOTHING = "nothing"
+    JOINS = "joins the next list"
+    LEAVES = "leaves its last list"
 
 
-def _check_side(key: Key, side: Side, other: Key, node: str) -> None:
-    if not is_beside(key, side, other):
-        raise RemoteProtocolError(f"{node} says {side.value} of what is not on that side")
+class _Seat:
+    """A key of this node."""
+
+    __slots__ = ("asked", "doing", "key", "level", "levels", "wanted")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.wanted = True
+        self.levels = 0
+        """In how many lists it is, from level 0 on."""
+        self.doing = _Doing.NOTHING
+        self.level = 0
+        """In which it does that."""
+        self.asked = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is in level 0 for good, so that nothing passes it by."""
+        return self.levels > 0 and (self.doing is _Doing.NOTHING or self.level > 0)
 
 
 class Lists:
-    """The pointers of one node."""
+    """One node's part of them."""
 
-    def __init__(self, seats: Seats, actions: ListActions) -> None:
-        self._seats = seats
+    def __init__(self, here: str, nodes: Collection[str], base: int, actions: ListActions) -> None:
+        self._here = here
         self._do = actions
+        vectors = {name: vector_of(name, base) for name in nodes}
+        mine = vectors[here]
+        self._common = {
+            name: mine.common_digits(vector) for name, vector in vectors.items() if name != here
+        }
+        self._height = max(self._common.values(), default=0)
+        first = {name: (vector, [default_key(name)]) for name, vector in vectors.items()}
+        self.table: NodeTable = linked(first)[here]
+        self._default = default_key(here)
+        self._in_level = [[self._default] for _ in range(self._height + 1)]
+        """This node's keys in the list of each level, in order."""
+        self._seats: dict[Key, _Seat] = {}
+        self._locked: dict[tuple[Key, int], list[tuple[str, Insert | Remove]]] = {}
+        """Entries to the right that wait for their other end, and who waits for them."""
+        self._leaving: dict[tuple[Key, int], Neighbor] = {}
+        """Of those, which wait because a key is taken out: that one."""
+        self._entering = 0
+        """How many join level 0."""
+        self._later: dict[Key, None] = {}
+        """Keys that will when others have."""
+        self._queue: deque[tuple[str, ListMessage]] = deque()
+        self._busy = False
 
-    # ---- claims --------------------------------------------------------------------------
+    # ---- what others see -----------------------------------------------------------------
 
-    def want(
-        self,
-        seat: Seat,
-        side: Side,
-        contact: Contact,
-        *,
-        told_by: str = "",
-        is_told: bool = False,
-        calm: bool = False,
-    ) -> None:
-        """It was heard that somebody stands there: ask it, if it is nearer than who is known.
+    @property
+    def height(self) -> int:
+        """The highest level in which this node is not alone."""
+        return self._height
 
-        Who is told of this seat will ask, and is asked only if it does not.
-        """
-        seats, level = self._seats, seat.level
-        if seat.leaving or seats.is_doubtful(contact, level):
-            return
-        if contact.node == seats.node_id:
-            own = seats.get(contact.key, level)
-            if own is None or own.leaving:
-                return
-        known = seat.neighbors.get(side), seat.wanted.get(side)
-        if all(seat.is_nearer(side, contact, each) for each in known):
-            seat.wanted[side] = contact
-            seat.told_by[side] = told_by
-            (seat.calm.add if calm or self._joins(seat) else seat.calm.discard)(side)
-            seat.tries = 0
-            if is_told:
-                self._do.wait(seat, CLAIM_S)
-            else:
-                self._claim(seat, side)
+    @property
+    def keys(self) -> Iterator[Key]:
+        """All that are wanted, in lists or not yet, but for the default key."""
+        return (key for key, seat in self._seats.items() if seat.wanted)
 
-    def _joins(self, seat: Seat) -> bool:
-        """Whether it brings nobody with it."""
-        return not seat.joined or self._seats.height == 0
+    @property
+    def at_rest(self) -> bool:
+        """Whether all keys are in all their lists."""
+        done = all(
+            seat.wanted and seat.levels > self._height and seat.doing is _Doing.NOTHING
+            for seat in self._seats.values()
+        )
+        return done and not self._locked and not self._queue
 
-    def _claim(self, seat: Seat, side: Side) -> None:
-        if side is Side.LEFT and not seat.ready:
-            return  # when it is
-        contact = seat.wanted[side]
-        seat.claims += 1
-        if seat.claims <= BURST:
-            claim = Claim(seat.level, side, seat.key, contact.key, self._joins(seat))
-            self._do.send(contact.node, contact.address, claim)
-        self._do.wait(seat, CLAIM_S * 2 ** min(seat.tries, MOST_DOUBLINGS))
+    def __contains__(self, key: Key) -> bool:
+        """Whether it is wanted, in lists or not yet."""
+        seat = self._seats.get(key)
+        return seat is not None and seat.wanted
 
-    def claims(self, seat: Seat) -> list[tuple[Contact, Claim]]:
-        """What is to be checked of a seat."""
-        if not seat.joined or seat.leaving:
-            return []
-        return [
-            (each, Claim(seat.level, side, seat.key, each.key))
-            for side, each in seat.neighbors.items()
-        ]
+    def is_usable(self, key: Key) -> bool:
+        seat = self._seats.get(key)
+        return seat is not None and seat.is_usable
 
-    def claimed(self, sender: str, claim: Claim, *, quiet: bool = False) -> None:
-        """With `quiet` it is answered only if it is not so."""
-        seats, level, side = self._seats, claim.level, claim.side
-        check_list(seats, level, sender)
-        _check_side(claim.of, side, claim.to, sender)
-        contact = Contact(claim.of, sender, self._do.address_of(sender))
-        seats.welcome(contact, level)
-        seat = seats.get(claim.to, level)
-        if seat is None or seat.leaving:
-            beyond = seat.neighbors.get(side) if seat is not None else None
-            self._answer(contact, Absent(level, side, claim.to, claim.of, beyond))
-            return
-        mine = opposite(side)
-        current = seat.neighbors.get(mine)
-        if current is None and mine is Side.RIGHT:
-            current = seat.wanted.get(mine)  # who is asked may have agreed
-        if current is not None and current != contact:
-            if not seat.is_nearer(mine, contact, current):
-                self._answer(contact, Hint(level, side, claim.to, claim.of, current))
-                return
-            if mine is Side.RIGHT:  # it must know first who is beyond it
-                hint = Hint(level, mine, claim.to, claim.of, current)
-                self._answer(contact, hint)
-                self.want(seat, mine, contact, calm=claim.joins)
-                return
-        if mine is Side.LEFT and not seat.ready and current != contact:
-            self.want(seat, mine, contact)  # as soon as it is ready
-            return
-        calm = claim.joins or self._joins(seat)
-        self._settle(seat, mine, contact, calm=calm)
-        if current is not None and current != contact:
-            self._answer(current, Hint(level, side, claim.to, current.key, contact, calm))
-        if not quiet:
-            before = current if current != contact else None
-            self._answer(contact, Ok(level, side, claim.to, claim.of, before))
+    # ---- events --------------------------------------------------------------------------
 
-    def checked(self, sender: str, check: Check) -> None:
-        for claim in check.claims:
-            self.claimed(sender, claim, quiet=True)
-
-    def _answer(self, contact: Contact, message: GraphMessage) -> None:
-        self._do.send(contact.node, contact.address, message)
-
-    def agreed(self, sender: str, ok: Ok) -> None:
-        seat, contact = self._spoken_of(sender, ok)
-        mine = opposite(ok.side)
-        if ok.before is not None:
-            self._check_contact(sender, ok.level, mine, ok.to, ok.before)
-        if seat is None or seat.leaving or seat.wanted.get(ok.side) != contact:
-            return
-        before = seat.neighbors.get(ok.side)
-        self._settle(seat, ok.side, contact, calm=ok.side in seat.calm)
-        if before is not None and before.node != seat.told_by.get(ok.side):
-            self._answer(before, Hint(seat.level, mine, seat.key, before.key, contact))
-        if ok.before is not None:
-            self.want(seat, mine, ok.before, is_told=True, calm=ok.side in seat.calm)
-
-    def _settle(self, seat: Seat, side: Side, contact: Contact, *, calm: bool) -> None:
-        if not calm and seat.neighbors.get(side) != contact:
-            self._do.doubt(seat.key, seat.level + 1, side)
-            self._stir(seat, side)
-        self._seats.place(seat, side, contact)
-        wanted = seat.wanted.get(side)
-        if wanted is not None and not seat.is_nearer(side, wanted, contact):
-            del seat.wanted[side]
-        seat.tries = 0
-        if side is Side.RIGHT:
-            self._seats.enter(seat)
+    def add(self, key: Key) -> None:
+        """It joins, and again if it is leaving."""
+        seat = self._seats.setdefault(key, _Seat(key))
+        seat.wanted = True
         self._go_on(seat)
+        self._work()
 
-    def enter(self, seat: Seat) -> None:
-        """Nobody is on its right."""
-        self._seats.enter(seat)
-        self._go_on(seat)
-
-    def _go_on(self, seat: Seat) -> None:
-        """Something that was awaited has happened, or will not."""
-        if Side.LEFT in seat.wanted and seat.ready:
-            self._claim(seat, Side.LEFT)
-        elif not seat.wanted and seat.joined:
-            self._do.rest(seat)
-
-    def _stir(self, seat: Seat, side: Side) -> None:
-        before = seat.neighbors.get(opposite(side))
-        if before is not None:
-            self._answer(before, Stir(seat.level, side, seat.key, before.key))
-
-    def stirred(self, sender: str, stir: Stir) -> None:
-        check_list(self._seats, stir.level, sender)
-        _check_side(stir.to, stir.side, stir.of, sender)
-        seat = self._seats.get(stir.to, stir.level)
-        if seat is None or not seat.joined:
-            return
-        if self._seats.common(sender) > stir.level:
-            self._stir(seat, stir.side)
-        else:
-            self._do.doubt(stir.to, stir.level + 1, stir.side)
-
-    def hinted(self, sender: str, hint: Hint) -> None:
-        check_list(self._seats, hint.level, sender)
-        self._check_contact(sender, hint.level, hint.side, hint.to, hint.contact)
-        seat = self._seats.get(hint.to, hint.level)
-        if seat is None:
-            return
-        if not seat.leaving:
-            self.want(seat, hint.side, hint.contact, told_by=sender, calm=hint.joins)
-        elif hint.side is Side.RIGHT:
-            left = seat.neighbors.get(Side.LEFT)
-            if left is not None:  # it has heard of who leaves, and may have to know
-                self._answer(left, Hint(seat.level, hint.side, seat.key, left.key, hint.contact))
-        elif (
-            not seat.left
-            and not self._seats.is_doubtful(hint.contact, seat.level)
-            and seat.is_nearer(hint.side, hint.contact, seat.neighbors.get(hint.side))
-        ):
-            self._seats.place(seat, hint.side, hint.contact)
-            self._say_bye(seat)
-
-    def _check_contact(
-        self, sender: str, level: int, side: Side, key: Key, contact: Contact
-    ) -> None:
-        """Also of others one may say only what can be."""
-        if self._seats.common(contact.node) < level:
-            raise RemoteProtocolError(
-                f"{sender} says that {contact.node} is in a list that it cannot be in"
-            )
-        _check_side(key, side, contact.key, sender)
-
-    def _spoken_of(self, sender: str, message: Ok | Absent | Bye) -> tuple[Seat | None, Contact]:
-        """The seat, and who says that it stands beside it, or does not."""
-        check_list(self._seats, message.level, sender)
-        _check_side(message.to, message.side, message.of, sender)
-        contact = Contact(message.of, sender, self._do.address_of(sender))
-        return self._seats.get(message.to, message.level), contact
-
-    def pair(self) -> None:
-        """Keys of this node need nobody to find each other."""
-        before: dict[int, Seat] = {}
-        for seat in self._seats:
-            if seat.joined and not seat.leaving:
-                last = before.get(seat.level)
-                if last is not None:
-                    self.want(last, Side.RIGHT, self._seats.contact(seat.key))
-                before[seat.level] = seat
-
-    # ---- who is not there ----------------------------------------------------------------
-
-    def absent(self, sender: str, message: Absent) -> None:
-        seat, contact = self._spoken_of(sender, message)
-        beyond, side = message.contact, message.side
-        if beyond is not None:
-            self._check_contact(sender, message.level, side, message.to, beyond)
-        if seat is None:
-            return
-        self._seats.avoid(contact, seat.level)
-        if seat.leaving:
-            if seat.neighbors.get(side) == contact and not seat.left:
-                self._seats.place(seat, side, beyond)
-                self._say_bye(seat)
-            return
-        self._lose(seat, side, contact)
-        if beyond is not None:
-            self.want(seat, side, beyond)
-        self.repair(seat, side)
-
-    def _lose(self, seat: Seat, side: Side, contact: Contact) -> None:
-        if seat.wanted.get(side) == contact:
-            del seat.wanted[side]
-            self._go_on(seat)
-        if seat.neighbors.get(side) == contact:
-            self._seats.place(seat, side, None)
-            self._do.alarm()
-
-    def repair(self, seat: Seat, side: Side) -> None:
-        """If nobody is known on that side: from what is known of other levels and keys."""
-        if seat.leaving or side in seat.neighbors or side in seat.wanted:
-            return
-        if not seat.joined:
-            self._do.wait(seat, CLAIM_S)
-            return
-        nearest = self._seats.nearest(seat, side)
-        if nearest is not None:
-            self.want(seat, side, nearest)
-        else:
-            self._do.seek(seat, side)
-
-    def gone(self, node: str) -> None:
-        """A node is not there any more."""
-        lost = [
-            (seat, side, contact)
-            for seat in self._seats
-            for side in Side
-            for contact in (seat.neighbors.get(side), seat.wanted.get(side))
-            if contact is not None and contact.node == node
-        ]
-        for seat, side, contact in lost:
-            self._lose(seat, side, contact)
-        for seat, side, _ in lost:
-            if not seat.leaving:
-                self.repair(seat, side)
-            elif not seat.left:
-                self._seats.place(seat, side, self._seats.nearest(seat, side))
-                self._say_bye(seat)
-
-    # ---- leaving -------------------------------------------------------------------------
-
-    def leave(self, seat: Seat) -> None:
-        seat.leaving = True
-        if Side.LEFT in seat.wanted and Side.LEFT not in seat.neighbors:
-            self._seats.place(seat, Side.LEFT, seat.wanted[Side.LEFT])  # it may have agreed
-        seat.wanted.clear()
-        seat.tries = seat.claims = 0
-        if seat.joined:
-            self._say_bye(seat)
-        else:
-            self._part(seat)
-
-    def _say_bye(self, seat: Seat) -> None:
-        left, right = seat.neighbors.get(Side.LEFT), seat.neighbors.get(Side.RIGHT)
-        if left is None:
-            self._part(seat)
-            return
-        seat.claims += 1
-        if seat.claims <= BURST:
-            self._answer(left, Bye(seat.level, Side.RIGHT, seat.key, left.key, right))
-        self._do.wait(seat, CLAIM_S * 2 ** min(seat.tries, MOST_DOUBLINGS))
-
-    def done(self, sender: str, message: Done) -> None:
-        check_list(self._seats, message.level, sender)
-        seat = self._seats.get(message.to, message.level)
-        if seat is not None and seat.leaving and not seat.left:
-            left = seat.neighbors.get(Side.LEFT)
-            if left is not None and (left.key, left.node) == (message.of, sender):
-                self._part(seat)
-
-    def _part(self, seat: Seat) -> None:
-        seat.left = True
-        right = seat.neighbors.get(Side.RIGHT)
-        if right is not None:
-            left = seat.neighbors.get(Side.LEFT)
-            self._answer(right, Bye(seat.level, Side.LEFT, seat.key, right.key, left))
-        self._do.rest(seat)
-
-    def bye(self, sender: str, message: Bye) -> None:
-        seat, contact = self._spoken_of(sender, message)
-        following, side, level = message.contact, message.side, message.level
-        if following is not None:
-            self._check_contact(sender, level, side, message.to, following)
+    def remove(self, key: Key) -> None:
+        seat = self._seats.get(key)
         if seat is not None:
-            if side is Side.RIGHT and seat.leaving and not seat.left:
-                return  # it comes again, or somebody else's turn it is then
-            self._seats.avoid(contact, level)
-            if seat.wanted.get(side) == contact:
-                del seat.wanted[side]
-                self._go_on(seat)
-            self._step_aside(seat, side, contact, following)
-            between = seat.neighbors.get(side)
-            if (
-                side is Side.RIGHT
-                and between is not None
-                and is_beside(between.key, Side.RIGHT, contact.key)
-            ):
-                self._answer(contact, Hint(level, Side.LEFT, seat.key, contact.key, between))
+            seat.wanted = False
+            self._go_on(seat)
+            self._work()
+
+    def arrived(self, sender: str, message: ListMessage) -> None:
+        """Raises `RemoteProtocolError` for what nobody honest says; its link is to be closed.
+
+        If that comes out only later, when it is its turn, `ListActions.refuse` is called.
+        """
+        if self._common.get(sender, -1) < message.level:
+            raise RemoteProtocolError(f"{sender} speaks of a list that it is not in")
+        self._queue.append((sender, message))
+        self._work()
+
+    def _work(self) -> None:
+        """Also what virtual nodes of this node say to each other."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                sender, message = self._queue.popleft()
+                try:
+                    self._handle(sender, message)
+                except RemoteProtocolError as error:
+                    self._do.refuse(sender, error)
+        finally:
+            self._busy = False
+
+    def _handle(self, sender: str, message: ListMessage) -> None:
+        match message:
+            case Insert() | Remove():
+                self._asked(sender, message)
+            case Go():
+                self._sent_on(message)
+            case Inserted():
+                self._inserted(sender, message)
+            case Linked(level, of, to):
+                if self._right(to, level) != Neighbor(of, sender):
+                    raise RemoteProtocolError(f"{sender} is not beside the key that it speaks of")
+                self._unlock(to, level)
+            case Left():
+                self._new_left(sender, message)
+            case LeftOk():
+                self._left_knows(sender, message)
+            case Removed():
+                self._removed(message)
+
+    def _send(self, node: str, message: ListMessage) -> None:
+        if node == self._here:
+            self._queue.append((node, message))
+        else:
+            self._do.send(node, message)
+
+    def _set(self, key: Key, side: Side, level: int, neighbor: Neighbor | None) -> None:
+        self.table[key].set(side, level, neighbor)
+        self._do.table_changed(key.topic)
+
+    def _right(self, key: Key, level: int) -> Neighbor | None:
+        row = self.table[key].right if self._levels(key) else []
+        return row[level] if level < len(row) else None
+
+    def _levels(self, key: Key) -> int:
+        if key == self._default:
+            return self._height + 1
+        seat = self._seats.get(key)
+        return seat.levels if seat is not None else 0
+
+    # ---- keys of this node ---------------------------------------------------------------
+
+    def _go_on(self, seat: _Seat) -> None:
+        """With the next list, if there is one."""
+        if seat.doing is not _Doing.NOTHING:
+            return
+        if seat.wanted and seat.levels <= self._height:
+            if not seat.levels:
+                if self._entering >= MAX_ENTERING:
+                    self._later[seat.key] = None
+                    return
+                self._entering += 1
+            seat.doing, seat.level, seat.asked = _Doing.JOINS, seat.levels, 0
+            self._send(self._here, self._request(seat))
+        elif not seat.wanted and seat.levels:
+            level = seat.levels - 1
+            if (seat.key, level) in self._locked:
+                return  # when it is not any more
+            self._locked[seat.key, level] = []
+            seat.doing, seat.level, seat.asked = _Doing.LEAVES, level, 0
+            if level == 0:
+                self._do.leaves(seat.key)
+            left = self.table[seat.key].left[level]
+            assert left is not None
+            self._send(left.node, self._request(seat))
+        elif not seat.wanted:
+            self._later.pop(seat.key, None)
+            del self._seats[seat.key]
+            self._do.left(seat.key)
+
+    def _sent_on(self, go: Go) -> None:
+        seat = self._expecting(go.to, go.level)
+        seat.asked += 1
+        leads = self._is_in(go.nearer, go.level) and go.nearer.key < go.to
+        if not leads or seat.asked > MAX_ASKED:
+            raise RemoteProtocolError(f"a way to the place of {go.to.topic!r} that leads nowhere")
+        self._send(go.nearer.node, self._request(seat))
+
+    def _request(self, seat: _Seat) -> Insert | Remove:
+        key, level = seat.key, seat.level
+        if seat.doing is _Doing.JOINS:
+            return Insert(level, key)
+        status = self._do.status_of(key) if level == 0 else None
+        return Remove(level, key, self._right(key, level), status)
+
+    def _inserted(self, sender: str, said: Inserted) -> None:
+        seat, level, key = self._expecting(said.to, said.level), said.level, said.to
+        right = said.right
+        if seat.doing is not _Doing.JOINS or seat.levels != level or not said.of < key:
+            raise RemoteProtocolError(f"{sender} puts a key into a list that did not ask for it")
+        if right is not None and (not self._is_in(right, level) or not key < right.key):
+            raise RemoteProtocolError(f"{sender} puts a key to the left of one that is none")
+        if level == 0:
+            self.table.add(key)
+        seat.levels += 1
+        insort(self._in_level[level], key)
+        self._set(key, Side.LEFT, level, Neighbor(said.of, sender))
+        self._set(key, Side.RIGHT, level, right)
+        if level == 0:
+            self._do.entered(self.table[key], said.status)
+        self._send(sender, Linked(level, key, said.of))
+        if right is None:
+            self._joined(seat, None)
+            self._go_on(seat)
+        else:
+            self._locked[key, level] = []
+            self._send(right.node, Left(level, key, right.key, None))
+
+    def _joined(self, seat: _Seat, status: Status | None) -> None:
+        seat.doing = _Doing.NOTHING
+        if seat.level == 0:
+            self._do.joined(seat.key, status)
+            self._entering -= 1
+            while self._later and self._entering < MAX_ENTERING:
+                following = next(iter(self._later))
+                del self._later[following]
+                self._go_on(self._seats[following])
+
+    def _removed(self, said: Removed) -> None:
+        seat, level, key = self._expecting(said.to, said.level), said.level, said.to
+        if seat.doing is not _Doing.LEAVES:
+            raise RemoteProtocolError("a key is taken out of a list that did not ask for it")
+        for side in Side:
+            self._set(key, side, level, None)
+        seat.levels -= 1
+        keys = self._in_level[level]
+        del keys[bisect_left(keys, key)]
+        seat.doing = _Doing.NOTHING
+        if level == 0:
+            self.table.remove(key)
+        self._unlock(key, level)
+
+    def _expecting(self, key: Key, level: int) -> _Seat:
+        seat = self._seats.get(key)
+        if seat is None or seat.doing is _Doing.NOTHING or seat.level != level:
+            raise RemoteProtocolError(f"an answer about {key.topic!r} that nobody asked for")
+        return seat
+
+    def _is_in(self, neighbor: Neighbor, level: int) -> bool:
+        return neighbor.node == self._here or self._common.get(neighbor.node, -1) >= level
+
+    # ---- places to the right of keys of this node ----------------------------------------
+
+    def _asked(self, sender: str, request: Insert | Remove) -> None:
+        """Somebody, perhaps this node itself, asks to put its key in, or take it out."""
+        level, key = request.level, request.of
+        own = self._nearest(key, level)
+        row = self.table[own].right
+        for neighbor in reversed(row[level + 1 :]):
+            if neighbor is not None and neighbor.key < key:
+                self._send(sender, Go(level, key, neighbor))
                 return
-        if side is Side.RIGHT:
-            self._answer(contact, Done(level, message.to, message.of))
+        if (own, level) in self._locked:  # who is to the right may not know it yet
+            self._locked[own, level].append((sender, request))
+            return
+        right = row[level] if level < len(row) else None
+        if right is not None and right.key < key:
+            self._send(sender, Go(level, key, right))
+            return
+        is_there = right == Neighbor(key, sender)
+        if is_there != isinstance(request, Remove):
+            raise RemoteProtocolError(f"{sender} puts in or takes out {key.topic!r} twice")
+        self._locked[own, level] = []
+        if isinstance(request, Insert):
+            self._set(own, Side.RIGHT, level, Neighbor(key, sender))
+            self._send(sender, Inserted(level, own, key, right, self._status(own, key, level)))
+            return
+        beyond = request.right
+        if beyond is not None and (not self._is_in(beyond, level) or not key < beyond.key):
+            raise RemoteProtocolError(f"{sender} says that its right neighbor is to its left")
+        self._set(own, Side.RIGHT, level, beyond)
+        if beyond is None:
+            self._send(sender, Removed(level, key))
+            self._unlock(own, level)
+        else:
+            self._leaving[own, level] = Neighbor(key, sender)
+            same = (beyond.key.topic, beyond.key.kind) == (key.topic, key.kind)
+            status = request.status if same else None
+            self._send(beyond.node, Left(level, own, beyond.key, status))
 
-    def _step_aside(
-        self, seat: Seat, side: Side, leaver: Contact, following: Contact | None
-    ) -> None:
-        """Who followed the leaver follows this seat, unless somebody stands there."""
-        current = seat.neighbors.get(side)
-        doubtful = following is not None and self._seats.is_doubtful(following, seat.level)
-        if current == leaver:
-            self._seats.place(seat, side, None if doubtful else following)
-            if seat.leaving:
-                if not seat.left:
-                    self._say_bye(seat)
-            elif doubtful:
-                self.repair(seat, side)
-        elif following is not None and not seat.leaving:
-            if current is None or seat.is_nearer(side, following, current):
-                self.want(seat, side, following)
-            elif current != following and side is Side.LEFT:
-                # Who has come between may not know who is beyond it.
-                hint = Hint(seat.level, side, seat.key, current.key, following)
-                self._answer(current, hint)
+    def _nearest(self, key: Key, level: int) -> Key:
+        """Of this node's keys in a list the one nearest to the left of `key`."""
+        keys = self._in_level[level]
+        number = bisect_left(keys, key)
+        if not number:
+            raise RemoteProtocolError(f"{key.topic!r} belongs to the left of the default key")
+        return keys[number - 1]
 
-    # ---- time ----------------------------------------------------------------------------
+    def _new_left(self, sender: str, said: Left) -> None:
+        level, key = said.level, said.to
+        if self._levels(key) <= level or not said.of < key:
+            raise RemoteProtocolError(f"{sender} says it is beside a key that is not there")
+        self._set(key, Side.LEFT, level, Neighbor(said.of, sender))
+        if level == 0:
+            self._do.left_changed(self.table[key], said.status)
+        self._send(sender, LeftOk(level, key, said.of, self._status(key, said.of, level)))
 
-    def timer(self, seat: Seat) -> bool:
-        """Whether it is in its list, or about to be; if not, it must begin anew."""
-        seat.claims = 0
-        seat.tries += 1
-        if seat.leaving:
-            if seat.tries > LEAVE_TRIES:
-                self._part(seat)
-            elif not seat.left:
-                self._say_bye(seat)
-            return True
-        for side, contact in list(seat.wanted.items()):
-            if seat.wanted.get(side) != contact:
-                continue
-            if seat.tries <= CLAIM_TRIES:
-                self._claim(seat, side)
+    def _status(self, key: Key, other: Key, level: int) -> Status | None:
+        """What is piggy-backed if both are publishers of one topic."""
+        same = level == 0 and (key.topic, key.kind) == (other.topic, other.kind)
+        return self._do.status_of(key) if same else None
+
+    def _left_knows(self, sender: str, said: LeftOk) -> None:
+        level, key = said.level, said.to
+        if self._right(key, level) != Neighbor(said.of, sender):
+            raise RemoteProtocolError(f"{sender} is not beside the key that it speaks of")
+        leaver = self._leaving.pop((key, level), None)
+        if leaver is not None:
+            self._send(leaver.node, Removed(level, leaver.key))
+        else:
+            self._joined(self._expecting(key, level), said.status)
+        self._unlock(key, level)
+
+    def _unlock(self, key: Key, level: int) -> None:
+        """Who waited is answered: those beyond the next key are sent there, of others the first.
+
+        The first locks the entry anew, so others would only come back to wait.
+        """
+        waiting = self._locked.pop((key, level), None)
+        if waiting is None:
+            raise RemoteProtocolError(f"news of {key.topic!r} that nobody waits for")
+        seat = self._seats.get(key)
+        if seat is not None:
+            self._go_on(seat)
+        if self._levels(key) <= level:  # it has left
+            self._queue.extend(waiting)
+            return
+        right = self._right(key, level)
+        stay: list[tuple[str, Insert | Remove]] = []
+        for sender, request in waiting:
+            if right is not None and right.key < request.of:
+                self._send(sender, Go(level, request.of, right))
             else:
-                self._seats.avoid(contact, seat.level)
-                self._lose(seat, side, contact)
-                self.repair(seat, side)
-        return seat.joined or Side.RIGHT in seat.wanted
+                stay.append((sender, request))
+        while stay and (key, level) not in self._locked:
+            self._asked(*stay.pop(0))
+        if stay:
+            self._locked[key, level] += stay

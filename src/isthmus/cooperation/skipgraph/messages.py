@@ -1,246 +1,259 @@
-"""What nodes say to each other to keep the lists of a Skip Graph: control packets of `skipgraph`.
+"""What nodes say to each other in a Skip Graph: the control packets of `skipgraph` beside `tree`'s.
 
-PUBLISHes on ``$isthmus/skipgraph``; the payload is a JSON list that begins with what it is.  A
-*side* is 0 (left) or 1 (right), a *key* is ``[topic, kind]``, a *contact* is
-``[node, address, topic, kind]``:
+PUBLISHes on ``$isthmus/skipgraph``; the payload is a JSON list that begins with what it is.  First
+what is about the whole fabric (`standing`):
 
-    ["claim", level, side, of, to, how]         you are the neighbor of my key on this side
-    ["ok", level, side, of, to, contact]        so it is; that one was before, if there was one
-    ["hint", level, side, of, to, contact, how] your neighbor on this side is rather that one
-    ["absent", level, side, of, to, contact]    my key is not in that list; perhaps that one's is
-    ["check", [[level, side, of, to, how], …]]  claims that are answered only if it is not so
-    ["bye", level, side, of, to, contact]       your neighbor on this side leaves; the next is this
-    ["done", level, of, to]                     it has left the list as far as I know it
-    ["find", origin, left, right, hops]         who stands beside the origin; those found so far
-    ["found", to, left, right]                  they do
-    ["walk", level, side, to, origin, hops]     along a list: who belongs to origin's next one?
-    ["met", level, side, of, to]                I do, or (null) nobody on that side
-    ["stir", level, side, of, to]               lists have met: look anew on this side, one level up
+    ["fit", label, nonce]                  the sender uses that tree over all nodes, is linked with
+                                           everybody in it, and keeps nothing for anybody else; with
+                                           the nonce 0 it does not, or not any more
+    ["neighbors", [[node, address], …]]    whom the sender is linked with, and where to dial them
 
-*How* is 1 if the claimer, or who is hinted at, is about to join.
+then, each after the *epoch* that it is said in, what is about lists (`lists`), where *of* is a key
+of the sender and *to* one of the receiver:
 
-Nobody can claim the key of another: a key on the wire has no *place* in it (`keys`).  It is
-computed from the node id, which for `of` is that of the link it came on, for `to` the receiver's.
-Of others there are but contacts, and those are only hints: who is told of one asks it itself.
+    ["ready"]                              all that the sender's clients wanted is in the lists
+    ["insert", level, of]                  put my key into the list of that level, to your right
+    ["remove", level, of, right, status]   take it out; this was beside it
+    ["go", level, to, nearer]              ask that one, it is nearer to your key
+    ["inserted", level, of, to, right, status]
+                                           your key is to the right of mine, and to the left of that
+    ["linked", level, of, to]              so it is
+    ["left", level, of, to, status]        I am to the left of you now; who was there knew this
+    ["left-ok", level, of, to, status]     so you are
+    ["removed", level, to]                 your key is out of the list
 
-Bounds, so that no message takes long to deal with: `MAX_BYTES`, `MAX_CLAIMS`, `MAX_HOPS`.
+and about suspending and resuming (`suspension`; thesis §3.2.1), with a *status* of two numbers, the
+version and whether publishers are resumed:
+
+    ["signal", to, status, end]            from the rendezvous point, for your key of publishers and
+                                           all to the right of it, up to the one of that node
+    ["confirm", of, to, status]            is that what you know?
+    ["report", of, to, status]             for the rendezvous point: somebody knows something else
+
+On the wire a key is ``[topic, kind]``, a neighbor is ``[node, topic, kind]``.  Nobody can claim the
+key of another: the *place* in it is computed from the node's id (`keys`), and keys are put in and
+taken out only over the link with their own node.  Bounds: `MAX_BYTES`, `MAX_NEIGHBORS`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from isthmus.cooperation.skipgraph.keys import Key, Kind, key_of
-from isthmus.cooperation.skipgraph.tables import Neighbor, Side
+from isthmus.cooperation.skipgraph.tables import Neighbor
 from isthmus.cooperation.skipgraph.vectors import VALUE_BITS
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.topics import check_topic_filter
 
 __all__ = [
-    "MAX_CLAIMS",
-    "MAX_HOPS",
-    "MAX_LEVEL",
+    "EPOCH_BYTES",
+    "MAX_NEIGHBORS",
+    "MAX_NONCE",
     "TOPIC",
-    "Absent",
-    "Bye",
-    "Check",
-    "Claim",
-    "Contact",
-    "Done",
-    "Find",
-    "Found",
+    "Acquaintances",
+    "Confirm",
+    "Fit",
+    "Go",
     "GraphMessage",
-    "Hint",
-    "Met",
-    "Ok",
-    "Stir",
-    "Walk",
+    "InEpoch",
+    "Insert",
+    "Inserted",
+    "Left",
+    "LeftOk",
+    "Linked",
+    "ListMessage",
+    "Ready",
+    "Remove",
+    "Removed",
+    "Report",
+    "Signal",
+    "Status",
+    "StatusMessage",
     "encode",
     "parse",
 ]
 
 TOPIC: Final = "$isthmus/skipgraph"
+EPOCH_BYTES: Final = 8
 MAX_LEVEL: Final = VALUE_BITS
-MAX_HOPS: Final = 1_024
-"""Of a search or a walk: to see the end of a list of base 256 takes some hundred."""
-MAX_CLAIMS: Final = 100
-"""In one check."""
+MAX_NONCE: Final = 2**32 - 1
+MAX_VERSION: Final = 2**62
+MAX_NEIGHBORS: Final = 1_000
 MAX_BYTES: Final = 1280 * 1024
 """Three topics of 65,535 characters, if each is escaped, and what is around them."""
 _NODE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ADDRESS: Final = re.compile(r"[!-~]{0,256}")
-_SIDES: Final = (Side.LEFT, Side.RIGHT)
+_ADDRESS: Final = re.compile(r"[!-~]{1,256}")
+
+
+class Status(NamedTuple):
+    """What is known of a topic's publishers: of two the one of the higher version holds."""
+
+    version: int
+    resumed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
-    """A virtual node of somebody's, and where its node can be dialed."""
-
-    key: Key
-    node: str
-    address: str = field(default="", compare=False)
-
-    @property
-    def neighbor(self) -> Neighbor:
-        return Neighbor(self.key, self.node)
+class Fit:
+    label: bytes
+    nonce: int
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Acquaintances:
+    nodes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All that the sender's clients wanted when the epoch began is in the lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
     level: int
-    side: Side
+    of: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    level: int
+    of: Key
+    right: Neighbor | None
+    status: Status | None
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    level: int
+    to: Key
+    nearer: Neighbor
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    level: int
     of: Key
     to: Key
-    joins: bool = False
-    """Whether the claimer brings nobody with it."""
+    right: Neighbor | None
+    status: Status | None
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    claims: tuple[Claim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ok:
-    level: int
-    side: Side
-    of: Key
-    to: Key
-    before: Contact | None
-    """Who stood where the claimer does now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    level: int
-    side: Side
-    of: Key
-    to: Key
-    contact: Contact
-    joins: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    level: int
-    side: Side
-    of: Key
-    to: Key
-    contact: Contact | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bye:
-    level: int
-    side: Side
-    of: Key
-    to: Key
-    contact: Contact | None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
+class Linked:
     level: int
     of: Key
     to: Key
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
-    origin: Contact
-    left: Contact | None
-    right: Contact | None
-    hops: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    to: Key
-    left: Contact | None
-    right: Contact | None
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Left:
     level: int
-    side: Side
-    to: Key
-    origin: Contact
-    hops: int
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    level: int
-    """The one above that of the walk."""
-    side: Side
-    of: Key | None
-    to: Key
-
-
-@dataclass(frozen=True, slots=True)
-class Stir:
-    level: int
-    side: Side
     of: Key
     to: Key
+    status: Status | None
 
 
-GraphMessage = Claim | Check | Ok | Hint | Absent | Bye | Done | Find | Found | Walk | Met | Stir
+@dataclass(frozen=True, slots=True)
+class LeftOk:
+    level: int
+    of: Key
+    to: Key
+    status: Status | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    level: int
+    to: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    to: Key
+    status: Status
+    end: str
+    """The node whose key is the first beyond; empty: up to the last publisher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    of: Key
+    to: Key
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    of: Key
+    to: Key
+    status: Status
+
+
+ListMessage = Insert | Remove | Go | Inserted | Linked | Left | LeftOk | Removed
+StatusMessage = Signal | Confirm | Report
+
+
+@dataclass(frozen=True, slots=True)
+class InEpoch:
+    epoch: bytes
+    message: Ready | ListMessage | StatusMessage
+
+
+GraphMessage = Fit | Acquaintances | InEpoch
 
 
 # ---- written -------------------------------------------------------------------------------
 
 
 def encode(message: GraphMessage) -> bytes:
-    return json.dumps(_listed(message), separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _listed(message: GraphMessage) -> list[object]:
     match message:
-        case Claim():
-            return ["claim", *_claim(message)]
-        case Check(claims):
-            return ["check", [_claim(each) for each in claims]]
-        case Ok(level, side, of, to, before):
-            return ["ok", level, _SIDES.index(side), _key(of), _key(to), _contact(before)]
-        case Hint(level, side, of, to, contact, joins):
-            where = [level, _SIDES.index(side), _key(of), _key(to)]
-            return ["hint", *where, _contact(contact), int(joins)]
-        case Absent(level, side, of, to, perhaps):
-            return ["absent", level, _SIDES.index(side), _key(of), _key(to), _contact(perhaps)]
-        case Bye(level, side, of, to, following):
-            return ["bye", level, _SIDES.index(side), _key(of), _key(to), _contact(following)]
-        case Done(level, of, to):
-            return ["done", level, _key(of), _key(to)]
-        case Find(origin, left, right, hops):
-            return ["find", _contact(origin), _contact(left), _contact(right), hops]
-        case Found(to, left, right):
-            return ["found", _key(to), _contact(left), _contact(right)]
-        case Walk(level, side, to, origin, hops):
-            return ["walk", level, _SIDES.index(side), _key(to), _contact(origin), hops]
-        case Met(level, side, met, to):
-            return ["met", level, _SIDES.index(side), met and _key(met), _key(to)]
-        case Stir(level, side, of, to):
-            return ["stir", level, _SIDES.index(side), _key(of), _key(to)]
+        case Fit(label, nonce):
+            said: list[object] = ["fit", label.hex(), nonce]
+        case Acquaintances(nodes):
+            said = ["neighbors", nodes]
+        case InEpoch(epoch, inner):
+            kind, *rest = _listed(inner)
+            said = [kind, epoch.hex(), *rest]
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _claim(claim: Claim) -> list[object]:
-    side = _SIDES.index(claim.side)
-    return [claim.level, side, _key(claim.of), _key(claim.to), int(claim.joins)]
+def _listed(message: Ready | ListMessage | StatusMessage) -> list[object]:
+    match message:
+        case Ready():
+            return ["ready"]
+        case Insert(level, of):
+            return ["insert", level, _key(of)]
+        case Remove(level, of, right, status):
+            return ["remove", level, _key(of), _neighbor(right), status]
+        case Go(level, to, nearer):
+            return ["go", level, _key(to), _neighbor(nearer)]
+        case Inserted(level, of, to, right, status):
+            return ["inserted", level, _key(of), _key(to), _neighbor(right), status]
+        case Linked(level, of, to):
+            return ["linked", level, _key(of), _key(to)]
+        case Left(level, of, to, status):
+            return ["left", level, _key(of), _key(to), status]
+        case LeftOk(level, of, to, status):
+            return ["left-ok", level, _key(of), _key(to), status]
+        case Removed(level, to):
+            return ["removed", level, _key(to)]
+        case Signal(to, known, end):
+            return ["signal", _key(to), known, end]
+        case Confirm(of, to, known):
+            return ["confirm", _key(of), _key(to), known]
+        case Report(of, to, known):
+            return ["report", _key(of), _key(to), known]
 
 
 def _key(key: Key) -> list[object]:
     return [key.topic, int(key.kind)]
 
 
-def _contact(contact: Contact | None) -> list[object] | None:
-    if contact is None:
-        return None
-    return [contact.node, contact.address, contact.key.topic, int(contact.key.kind)]
+def _neighbor(neighbor: Neighbor | None) -> list[object] | None:
+    return None if neighbor is None else [neighbor.node, *_key(neighbor.key)]
 
 
 # ---- read ----------------------------------------------------------------------------------
@@ -252,7 +265,7 @@ def parse(payload: bytes, sender: str, receiver: str) -> GraphMessage:
         if len(payload) > MAX_BYTES:
             raise ValueError(f"{len(payload):,} bytes")
         return _Reader(sender, receiver).message(json.loads(payload))
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, RemoteProtocolError) as error:
         raise RemoteProtocolError(
             f"a message of the Skip Graph that cannot be read: {error}"
         ) from None
@@ -267,51 +280,58 @@ class _Reader:
 
     def message(self, said: object) -> GraphMessage:
         match said:
-            case ["claim", *rest]:
-                return self._claim(rest)
-            case ["check", list(claims)] if 0 < len(claims) <= MAX_CLAIMS:
-                return Check(tuple(map(self._claim, claims)))
-            case ["ok", level, side, of, to, contact]:
-                where = _level(level), _side(side), self._of(of), self._to(to)
-                return Ok(*where, _any_contact(contact))
-            case ["hint", level, side, of, to, contact, how]:
-                where = _level(level), _side(side), self._of(of), self._to(to)
-                return Hint(*where, _some_contact(contact), bool(_whole(how, 1)))
-            case ["absent", level, side, of, to, contact]:
-                where = _level(level), _side(side), self._of(of), self._to(to)
-                return Absent(*where, _any_contact(contact))
-            case ["bye", level, side, of, to, contact]:
-                where = _level(level), _side(side), self._of(of), self._to(to)
-                return Bye(*where, _any_contact(contact))
-            case ["done", level, of, to]:
-                return Done(_level(level), self._of(of), self._to(to))
-            case ["find", origin, left, right, hops]:
-                found = _any_contact(left), _any_contact(right)
-                return Find(_some_contact(origin), *found, _whole(hops, MAX_HOPS))
-            case ["found", to, left, right]:
-                return Found(self._to(to), _any_contact(left), _any_contact(right))
-            case ["walk", level, side, to, origin, hops]:
-                start = _some_contact(origin)
-                return Walk(_level(level), _side(side), self._to(to), start, _whole(hops, MAX_HOPS))
-            case ["met", level, side, of, to]:
-                met = None if of is None else self._of(of)
-                return Met(_level(level), _side(side), met, self._to(to))
-            case ["stir", level, side, of, to]:
-                return Stir(_level(level), _side(side), self._of(of), self._to(to))
+            case ["fit", str(label), nonce]:
+                return Fit(bytes.fromhex(label), _whole(nonce, MAX_NONCE))
+            case ["neighbors", list(nodes)] if len(nodes) <= MAX_NEIGHBORS:
+                return Acquaintances(tuple(map(_acquaintance, nodes)))
+            case [str(kind), str(text), *rest]:
+                epoch = bytes.fromhex(text)
+                if len(epoch) != EPOCH_BYTES:
+                    raise ValueError(f"an epoch of {len(epoch)} bytes")
+                return InEpoch(epoch, self._in_epoch([kind, *rest]))
         raise ValueError(f"{str(said)[:60]!r} is none")
 
-    def _claim(self, said: object) -> Claim:
+    def _in_epoch(self, said: list[object]) -> Ready | ListMessage | StatusMessage:
         match said:
-            case [level, side, of, to, how]:
-                where = _level(level), _side(side), self._of(of), self._to(to)
-                return Claim(*where, bool(_whole(how, 1)))
-        raise ValueError("a claim that is none")
+            case ["ready"]:
+                return Ready()
+            case ["insert", level, of]:
+                return Insert(_level(level), self._of(of))
+            case ["remove", level, of, right, status]:
+                beside = _any_neighbor(right)
+                return Remove(_level(level), self._of(of), beside, _any_status(status))
+            case ["go", level, to, nearer]:
+                return Go(_level(level), self._to(to), _some_neighbor(nearer))
+            case ["inserted", level, of, to, right, status]:
+                where = _level(level), self._of(of), self._to(to)
+                return Inserted(*where, _any_neighbor(right), _any_status(status))
+            case ["linked", level, of, to]:
+                return Linked(_level(level), self._of(of), self._to(to))
+            case ["left", level, of, to, status]:
+                return Left(_level(level), self._of(of), self._to(to), _any_status(status))
+            case ["left-ok", level, of, to, status]:
+                return LeftOk(_level(level), self._of(of), self._to(to), _any_status(status))
+            case ["removed", level, to]:
+                return Removed(_level(level), self._to(to))
+            case ["signal", to, status, str(end)]:
+                return Signal(self._publisher(to), _status(status), _node(end) if end else "")
+            case ["confirm", of, to, status]:
+                return Confirm(self._of(of), self._publisher(to), _status(status))
+            case ["report", of, to, status]:
+                return Report(self._of(of), self._publisher(to), _status(status))
+        raise ValueError(f"{str(said)[:60]!r} is none")
 
     def _of(self, said: object) -> Key:
         return _key_of(said, self._sender)
 
     def _to(self, said: object) -> Key:
         return _key_of(said, self._receiver)
+
+    def _publisher(self, said: object) -> Key:
+        key = self._to(said)
+        if key.kind is not Kind.PUBLISHER:
+            raise ValueError("a status for somebody who does not publish")
+        return key
 
 
 def _key_of(said: object, node: str) -> Key:
@@ -330,23 +350,39 @@ def _checked_key(topic: str, kind: object, node: str) -> Key:
     return key_of(topic, known, node)
 
 
-def _any_contact(said: object) -> Contact | None:
-    return None if said is None else _some_contact(said)
+def _any_neighbor(said: object) -> Neighbor | None:
+    return None if said is None else _some_neighbor(said)
 
 
-def _some_contact(said: object) -> Contact:
+def _some_neighbor(said: object) -> Neighbor:
     match said:
-        case [str(node), str(address), str(topic), kind]:
-            if not _NODE.fullmatch(node):
-                raise ValueError("a name of a node that is none")
-            if not _ADDRESS.fullmatch(address):
-                raise ValueError("an address that is none")
-            return Contact(_checked_key(topic, kind, node), node, address)
-    raise ValueError("a contact that is none")
+        case [str(node), str(topic), kind]:
+            return Neighbor(_checked_key(topic, kind, _node(node)), node)
+    raise ValueError("a neighbor that is none")
 
 
-def _side(said: object) -> Side:
-    return _SIDES[_whole(said, 1)]
+def _acquaintance(said: object) -> tuple[str, str]:
+    match said:
+        case [str(node), str(address)] if _ADDRESS.fullmatch(address):
+            return _node(node), address
+    raise ValueError("an address that is none")
+
+
+def _node(said: str) -> str:
+    if not _NODE.fullmatch(said):
+        raise ValueError("a name of a node that is none")
+    return said
+
+
+def _any_status(said: object) -> Status | None:
+    return None if said is None else _status(said)
+
+
+def _status(said: object) -> Status:
+    match said:
+        case [version, bool(resumed)]:
+            return Status(_whole(version, MAX_VERSION), resumed)
+    raise ValueError("a status that is none")
 
 
 def _level(said: object) -> int:

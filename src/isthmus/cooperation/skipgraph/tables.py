@@ -89,6 +89,9 @@ class NodeTable:
     def __getitem__(self, key: Key) -> VirtualNode:
         return self._virtual[key]
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._virtual
+
     @property
     def keys(self) -> tuple[Key, ...]:
         return tuple(self._keys)
@@ -101,7 +104,7 @@ class NodeTable:
 
     def remove(self, key: Key) -> None:
         del self._virtual[key]
-        self._keys.remove(key)
+        del self._keys[bisect_left(self._keys, key)]
 
     def inside(self, keys: KeyRange) -> list[VirtualNode]:
         """Those in a range, from left to right."""

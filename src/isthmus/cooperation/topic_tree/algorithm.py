@@ -29,7 +29,7 @@ and directly to everybody else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, cast
 
@@ -59,7 +59,7 @@ from isthmus.cooperation.topic_tree.messages import (
 from isthmus.cooperation.topic_tree.options import TopicTreeOptions
 from isthmus.cooperation.topic_tree.overlay import OVERLAY_LABEL_BYTES, Overlay
 from isthmus.cooperation.topic_tree.overlays import Overlays
-from isthmus.cooperation.tree.algorithm import CAPABILITY_UNITS, SpanningTree, in_trees
+from isthmus.cooperation.tree.algorithm import CAPABILITY_UNITS, SpanningTree
 from isthmus.cooperation.tree.messages import LABEL_BYTES, MAX_CAPABILITY, Wave
 from isthmus.mqtt.packets import Publish
 
@@ -389,12 +389,6 @@ class TopicTree(SpanningTree):
         """Overlays §4.2.2: the lowest RB is the root's; R counts the other overlays."""
         roots, options = self._overlays.roots(overlay), self._roots
         return options.gamma * roots + options.delta * self._clients
-
-    def _resends(self, labels: Set[bytes], _missing: Set[str], source: SessionInfo | None) -> bool:
-        """What has gone by trees over all nodes comes again from who is before, if it is there."""
-        tree = self._building.tree
-        there = source is not None and tree is not None and self._uses(source, tree)
-        return not (there and in_trees(labels))
 
     def _ways_changed(self, topics: Iterable[str]) -> None:
         self.port.routes_changed(list(topics), resend=self._resends)

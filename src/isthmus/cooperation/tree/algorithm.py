@@ -60,7 +60,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Publish
 from isthmus.tables import step
 
-__all__ = ["SpanningTree", "in_trees"]
+__all__ = ["SpanningTree"]
 
 UNKNOWN_COST_US: Final = 10_000
 """Of a link whose RTT is not known yet."""
@@ -408,7 +408,7 @@ class SpanningTree(CooperationAlgorithm):
             And who has it from a neighbor that is in the tree gets it again from the first one that
             has it: so what comes again comes in order.
             """
-            if source is not None and self._uses(source, tree) and in_trees(labels):
+            if source is not None and self._uses(source, tree) and _in_trees(labels):
                 return False
             if before is None or before.label not in labels:
                 return True
@@ -424,6 +424,15 @@ class SpanningTree(CooperationAlgorithm):
         if self._lost():
             self.port.set_timer(self._pause_s(self._options.repair_s), _REPAIR)
         self._look_for_strangers()
+
+    def _resends(self, labels: Set[bytes], _missing: Set[str], source: SessionInfo | None) -> bool:
+        """What has gone by trees over all nodes comes again from who is before, if it is there.
+
+        For algorithms that have other ways as well.
+        """
+        tree = self._building.tree
+        there = source is not None and tree is not None and self._uses(source, tree)
+        return not (there and _in_trees(labels))
 
     def _synchronize(self) -> None:
         """All that is to be known of these neighbors is known."""
@@ -565,7 +574,7 @@ class SpanningTree(CooperationAlgorithm):
         check_trees(cast("Mapping[str, SpanningTree]", fabric.algorithms), fabric.links)
 
 
-def in_trees(labels: Set[bytes]) -> bool:
+def _in_trees(labels: Set[bytes]) -> bool:
     """Whether they are all of trees over all nodes."""
     return all(len(label) == LABEL_BYTES for label in labels)
 

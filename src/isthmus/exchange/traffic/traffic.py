@@ -84,6 +84,7 @@ class Traffic:
         counters: Counter[str],
         any_client: SessionInfo,
         max_label_bytes: int,
+        holds_qos0: bool = False,
     ) -> None:
         self.host = host
         self.links = links
@@ -135,7 +136,7 @@ class Traffic:
             reaches=self.routes.reaches,
             queue_bytes=links.settings.queue_bytes,
             hold_s=hold_s,
-            holds_qos0=links.settings.holds_pending_qos0,
+            holds_qos0=holds_qos0 or links.settings.holds_pending_qos0,
         )
         self.provisional = ProvisionalMessages(
             host,

@@ -21,7 +21,13 @@ from isthmus.pipeline.log.schema import Table
 
 __all__ = ["RunSummary", "run_tables", "summarize"]
 
-_IN_ORDER: Final[tuple[Table, ...]] = ("publishes", "links", "resources", *NEED_PUBLISHED)
+_IN_ORDER: Final[tuple[Table, ...]] = (
+    "publishes",
+    "links",
+    "resources",
+    "tallies",
+    *NEED_PUBLISHED,
+)
 
 
 @dataclass(frozen=True, slots=True)

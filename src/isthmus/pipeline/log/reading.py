@@ -282,9 +282,8 @@ def _version(path: Path, footer: Mapping[str, str]) -> int:
 
 
 def _other_version(version: object) -> str:
-    known = " and ".join(map(str, VERSIONS))
     return (
-        f"is of schema version {version}; this Isthmus reads versions {known}: "
+        f"is of schema version {version}; this Isthmus reads {VERSIONS[0]} to {VERSIONS[-1]}: "
         "use the Isthmus that wrote it"
     )
 

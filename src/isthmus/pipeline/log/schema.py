@@ -8,6 +8,7 @@ A log is a folder; its tables are Parquet, partitioned by run::
     LOG/hops/run=RUN/WRITER.parquet          one row per message that a node sent on a link
     LOG/links/run=RUN/WRITER.parquet         counters of connections, once a second
     LOG/resources/run=RUN/WRITER.parquet     CPU and memory of processes, once a second
+    LOG/tallies/run=RUN/WRITER.parquet       what a bulk simulation counted, by equal values
 
 A *writer* is one process that records; a simulator is one for all its nodes.  Invariants:
 
@@ -24,10 +25,13 @@ A *writer* is one process that records; a simulator is one for all its nodes.  I
 * Times are nanoseconds since the epoch on the writer's own clock; `clocks.offset_ns` added to them
   gives the coordinator's clock, which `window_start_ns` and `window_end_ns` are of.
 * `client` numbers are unique in a run; `topic` is an index into the run's `topics`.
+* A bulk simulation has no clock and no clients: its run lasts from 0 to 1 ns, and its `labels` say
+  what was simulated.  The same simulation gives the same bytes.
 
-A change of meaning or of a column raises :data:`SCHEMA_VERSION`.  Files of version 1 are read as
-well: they have topics of 16 bits, no `hops`, and `links` without what is new in :data:`LINKS`; a
-reader sees them as files of version 2 with those columns empty (:func:`columns_in`).
+A change of meaning, of a column or of the tables raises :data:`SCHEMA_VERSION`.  Files of earlier
+versions are read as well.  Version 2 has no `tallies`.  Version 1 has topics of 16 bits, no `hops`
+either, and `links` without what is new in :data:`LINKS`; a reader sees them as files of the present
+version with those columns empty (:func:`columns_in`).
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ __all__ = [
     "RUNS",
     "SCHEMA_VERSION",
     "TABLES",
+    "TALLIES",
     "VERSIONS",
     "Table",
     "columns_in",
@@ -55,11 +60,11 @@ __all__ = [
     "with_footer",
 ]
 
-SCHEMA_VERSION: Final = 2
-VERSIONS: Final = (1, 2)
+SCHEMA_VERSION: Final = 3
+VERSIONS: Final = (1, 2, 3)
 """Those that are read; what is written is :data:`SCHEMA_VERSION`."""
 
-Table = Literal["runs", "publishes", "deliveries", "hops", "links", "resources"]
+Table = Literal["runs", "publishes", "deliveries", "hops", "links", "resources", "tallies"]
 
 
 def columns_of(text: str) -> pa.Schema:
@@ -161,6 +166,17 @@ RESOURCES: Final = columns_of(
     "throttled_ns int"  # kept waiting by a CPU quota since it began
 )
 
+# Things of which many are equal: so many of them have this value.  Any sum over rows is right,
+# whatever the parts were; what a mean needs is there where nobody kept single values.
+TALLIES: Final = columns_of(
+    "part uint32!, "  # of the work: a portion of topics
+    "what text!, "  # what was counted
+    "given int, "  # what these things have in common, e.g. how many messages they received
+    "value int, "  # of each of them; null where only their sum is known
+    "count int!, "  # how many things
+    "total int!"  # of their values
+)
+
 TABLES: Final[dict[Table, Any]] = {
     "runs": RUNS,
     "publishes": PUBLISHES,
@@ -168,6 +184,7 @@ TABLES: Final[dict[Table, Any]] = {
     "hops": HOPS,
     "links": LINKS,
     "resources": RESOURCES,
+    "tallies": TALLIES,
 }
 
 _NEW_IN_2: Final = frozenset(

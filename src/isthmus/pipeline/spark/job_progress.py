@@ -28,14 +28,16 @@ Tasks = tuple[int, int]
 
 
 @contextmanager
-def shown_progress(spark: SparkSession, console: Console | None) -> Iterator[None]:
-    """Show on `console`, if there is one, how far the jobs of `spark` are."""
+def shown_progress(
+    spark: SparkSession, console: Console | None, name: str = "counting"
+) -> Iterator[None]:
+    """Show on `console`, if there is one, how far the jobs of `spark` are that do `name`."""
     if console is None:
         yield
         return
     with _tasks_of(spark) as tasks:
         ended = threading.Event()
-        shower = threading.Thread(target=_show, args=(console, tasks, ended), name="progress")
+        shower = threading.Thread(target=_show, args=(console, name, tasks, ended))
         shower.start()
         try:
             yield
@@ -74,8 +76,8 @@ def _tasks_of(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
         spark.removeProgressHandler(handler)
 
 
-def _show(console: Console, tasks: Callable[[], Tasks], ended: threading.Event) -> None:
-    bar, began_s = ProgressBar(console, "counting", _PLAIN_EVERY_S), time.monotonic()
+def _show(console: Console, name: str, tasks: Callable[[], Tasks], ended: threading.Event) -> None:
+    bar, began_s = ProgressBar(console, name, _PLAIN_EVERY_S), time.monotonic()
     try:
         while not ended.wait(_LOOK_S):
             done, known = tasks()

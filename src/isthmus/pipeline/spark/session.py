@@ -66,6 +66,11 @@ def open_session(
     try:
         yield opened.session.spark
         well = True
+    except Exception as error:
+        # PySpark cancels its jobs at Ctrl-C, and then hears from Java that they were.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         with _lock:
             _leave(opened, well)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from isthmus.cooperation.skipgraph.vectors import digits_of
 from isthmus.sim.bulk.vectors import Vectors
 
-__all__ = ["Ints", "Level", "distinct_neighbors", "level_lists", "table_sizes"]
+__all__ = ["Ints", "Level", "distinct_neighbors", "each_once", "level_lists", "table_sizes"]
 
 MAX_WAITING: Final = 1 << 25
 """Pairs of neighbors that are kept before repetitions are taken out."""
@@ -171,13 +171,13 @@ def distinct_neighbors(vectors: Vectors, owners: Ints, base: int = 2) -> npt.NDA
         pairs.append(np.minimum(left, right) * count + np.maximum(left, right))
         waiting += len(left)
         if waiting > MAX_WAITING:
-            pairs, waiting = [_each_once(np.concatenate(pairs))], 0
-    all_ = _each_once(np.concatenate(pairs)) if pairs else np.zeros(0, np.int64)
+            pairs, waiting = [each_once(np.concatenate(pairs))], 0
+    all_ = each_once(np.concatenate(pairs)) if pairs else np.zeros(0, np.int64)
     low, high = np.divmod(all_, max(count, 1))
     return np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
 
 
-def _each_once(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def each_once(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Sorted; by sorting alone, which is several times as fast as NumPy's `unique`."""
     numbers.sort()
     first = np.ones(len(numbers), bool)

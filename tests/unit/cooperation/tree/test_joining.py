@@ -7,7 +7,7 @@ import pytest
 from isthmus.sim.fabric import SimFabric
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree"])
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
 @pytest.mark.parametrize("delay_s", [0.002, 0.1])
 def test_what_is_retained_while_a_node_joins_reaches_it(algorithm: str, delay_s: float) -> None:
     """Also what goes by the tree that it is not in yet, after the stores have been compared."""

@@ -112,16 +112,16 @@ def test_a_missing_file_is_refused(log: Path, run: GeneratedRun) -> None:
 def test_another_schema_version_is_refused(log: Path, run: GeneratedRun) -> None:
     path = some_file(log, run)
     table = pq.read_table(path)
-    footer = {**table.schema.metadata, b"isthmus.version": b"3"}
+    footer = {**table.schema.metadata, b"isthmus.version": b"4"}
     pq.write_table(table.replace_schema_metadata(footer), path)
-    refused(log, path, "is of schema version 3; this Isthmus reads versions 1 and 2")
+    refused(log, path, "is of schema version 4; this Isthmus reads 1 to 3")
 
 
 def test_another_schema_version_in_the_runs_row_is_refused(tmp_path: Path) -> None:
     run = generate(1, "r1", SHAPE)
-    run.row["schema_version"] = 3
+    run.row["schema_version"] = 4
     write_log(tmp_path, [run])
-    refused(tmp_path, file_path(tmp_path, "runs", "r1", "c0"), "is of schema version 3")
+    refused(tmp_path, file_path(tmp_path, "runs", "r1", "c0"), "is of schema version 4")
 
 
 def test_a_log_of_version_1_is_read_as_it_was() -> None:
@@ -129,11 +129,40 @@ def test_a_log_of_version_1_is_read_as_it_was() -> None:
     now = run_tables(VERSION_1 / "log", "r1")
     assert now.pop("hops") == []
     assert {"table": "hops", "outcome": "read", "reason": "", "rows": 0, "run": "r1"} in now["rows"]
-    now["rows"] = [row for row in now["rows"] if row["table"] != "hops"]
+    now["rows"] = [row for row in now["rows"] if row["table"] not in ("hops", "tallies")]
     for row in now["traffic"]:
         for name in [name for name in row if name.startswith(("data_", "control_"))]:
             assert row.pop(name) is None
     assert json.loads(json.dumps(now)) == then
+
+
+def test_a_log_of_version_2_is_read_as_it_was(log: Path, run: GeneratedRun) -> None:
+    """It has no `tallies`, and is the same otherwise."""
+    now = run_tables(log, "r1")
+    run.row["schema_version"] = 2
+    write_table(log, "runs", "r1", "c0", [run.row])
+    for path in log.rglob("*.parquet"):
+        table = pq.read_table(path)
+        footer = {**table.schema.metadata, b"isthmus.version": b"2"}
+        pq.write_table(table.replace_schema_metadata(footer), path)
+    assert run_tables(log, "r1") == now
+    assert "tallies" not in {file.table for file in read_run(log, "r1").files}
+
+
+def test_tallies_are_no_part_of_the_indexes(log: Path, run: GeneratedRun) -> None:
+    row = {"part": 0, "what": "hops", "given": None, "value": 3, "count": 5, "total": 15}
+    write_table(log, "tallies", "r1", "c0", [row])
+    run.row["files"].append({"table": "tallies", "writer": "c0", "rows": 1})
+    write_table(log, "runs", "r1", "c0", [run.row])
+    found = run_tables(log, "r1")
+    assert {"run": "r1", "table": "tallies", "outcome": "used", "reason": "", "rows": 1} in found[
+        "rows"
+    ]
+    path = file_path(log, "tallies", "r1", "c0")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LogError, match="cut short or no Parquet"):
+        run_tables(log, "r1")
 
 
 def test_a_file_that_is_called_version_1_and_is_none_is_refused(

@@ -1,0 +1,288 @@
+"""`skipgraph` in simulated fabrics: who gets messages, and who does not."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import cast
+
+import pytest
+
+from isthmus.cooperation.registry import load
+from isthmus.cooperation.skipgraph.algorithm import SWAP_S, WAIT_S, SkipGraph
+from isthmus.cooperation.skipgraph.messages import GraphMessage, InEpoch, Insert, Left
+from isthmus.cooperation.skipgraph.roles import LINGER_S
+from isthmus.cooperation.skipgraph.standing import Phase
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.mqtt.packets import Will
+from isthmus.sim.fabric import AlgorithmFactory, SimFabric
+from isthmus.sim.invariants import check_at_rest
+from isthmus.sim.node import SimNode
+
+
+def mesh(
+    count: int = 5,
+    *,
+    algorithm: AlgorithmFactory | None = None,
+    options: dict[str, object] | None = None,
+    hold_s: float = 10.0,
+) -> SimFabric:
+    fabric = SimFabric(
+        seed=3,
+        algorithm=algorithm or load("skipgraph"),
+        options=options or {},
+        link=LinkSettings(hold_s=hold_s),
+    )
+    for one, other in combinations([fabric.node(f"n{n}") for n in range(count)], 2):
+        fabric.link(one, other)
+    fabric.settle()
+    return fabric
+
+
+def nodes_of(fabric: SimFabric) -> list[SimNode]:
+    return list(fabric.nodes.values())
+
+
+def graph_of(node: SimNode) -> SkipGraph:
+    return cast("SkipGraph", node.algorithm)
+
+
+def on_links(fabric: SimFabric) -> int:
+    return sum(
+        link.traffic().data_sent for node in nodes_of(fabric) for link in node.exchange.links
+    )
+
+
+def waiting(node: SimNode) -> int:
+    return len(node.exchange.traffic.pending)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_nothing_goes_over_links_while_nobody_wants_it(qos: int) -> None:
+    fabric = mesh()
+    publishers = [node.client(f"p{node.name}") for node in nodes_of(fabric)]
+    for number in range(20):
+        for publisher in publishers:
+            publisher.publish("a/b", b"%d" % number, qos=qos)
+        fabric.run(0.01)
+    fabric.settle()
+    check_at_rest(fabric)
+    assert on_links(fabric) == 0
+
+
+@pytest.mark.parametrize("forwarding", ["sfb", "mrf"])
+@pytest.mark.parametrize("base", [2, 16])
+def test_the_first_messages_of_a_publisher_wait_for_its_keys(forwarding: str, base: int) -> None:
+    """Also at QoS 0: they are neither dropped nor sent to everybody."""
+    fabric = mesh(options={"forwarding": forwarding, "base": base})
+    nodes = nodes_of(fabric)
+    subscriber = nodes[4].client("s")
+    subscriber.subscribe("a/+")
+    fabric.settle()
+    publisher = nodes[0].client("p")
+    fabric.settle()
+    for number in range(6):
+        publisher.publish("a/b", b"%d" % number, qos=number % 3)
+    fabric.run(0.003)
+    assert waiting(nodes[0]) == 6
+    fabric.settle()
+    assert sorted(subscriber.payloads()) == [b"%d" % number for number in range(6)]
+    assert on_links(fabric) == 6
+    assert nodes[0].exchange.counters["pending_dropped"] == 0
+
+
+def test_on_slow_links_they_go_by_the_tree_after_a_while() -> None:
+    fabric = mesh(4)
+    nodes = nodes_of(fabric)
+    subscriber = nodes[3].client("s")
+    subscriber.subscribe("t")
+    publisher = nodes[0].client("p")
+    fabric.settle()
+    for one, other in combinations(nodes, 2):
+        fabric.wire(one, other, delay_s=1.0)
+    fabric.run(0.1)
+    sent_s = fabric.now_s
+    publisher.publish("t", b"m", qos=1)
+    fabric.run(WAIT_S + 1.2)
+    assert subscriber.payloads() == [b"m"]
+    assert subscriber.received[0].at_s - sent_s < WAIT_S + 1.1
+    fabric.settle()
+    check_at_rest(fabric)
+    assert subscriber.payloads() == [b"m"]
+
+
+def test_a_will_needs_no_publisher() -> None:
+    fabric = mesh()
+    nodes = nodes_of(fabric)
+    subscriber = nodes[2].client("s")
+    subscriber.subscribe("w")
+    mortal = nodes[0].client("m", will=Will("w", b"gone", qos=1))
+    fabric.settle()
+    mortal.vanish()
+    fabric.settle()
+    assert subscriber.payloads() == [b"gone"]
+    fabric.run(2 * LINGER_S)
+    fabric.settle()
+    assert not graph_of(nodes[0]).roles.topics, "it is forgotten after a while"
+
+
+def test_retained_messages_reach_every_broker_and_keep_their_order() -> None:
+    fabric = mesh()
+    nodes = nodes_of(fabric)
+    subscriber = nodes[3].client("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = nodes[0].client("p")
+    fabric.settle()
+    for number in range(30):
+        publisher.publish("t", b"%d" % number, qos=1, retain=number % 3 == 1)
+        if number % 7 == 0:
+            fabric.run(0.004)
+    fabric.settle()
+    assert subscriber.payloads() == [b"%d" % number for number in range(30)]
+    assert {node.broker.retained["t"].payload for node in nodes} == {b"28"}
+
+
+def test_a_narrower_filter_takes_the_place_of_a_wider_one() -> None:
+    """And nothing is missed meanwhile."""
+    fabric = mesh()
+    nodes = nodes_of(fabric)
+    subscriber, publisher = nodes[4].client("s"), nodes[0].client("p")
+    subscriber.subscribe("#", "t/a", qos=1)
+    fabric.settle()
+    published = []
+    for number in range(60):
+        if number == 20:
+            subscriber.unsubscribe("#")
+        elif number == 40:
+            subscriber.subscribe("t/#", qos=1)
+        published.append(b"%d" % number)
+        publisher.publish("t/a", published[-1], qos=1)
+        fabric.run(0.05)
+    fabric.run(2 * SWAP_S)
+    fabric.settle()
+    check_at_rest(fabric)
+    assert subscriber.payloads() == published
+    assert graph_of(nodes[4]).roles.subscribed == {"t/#"}
+
+
+def test_one_node_that_can_be_reached_is_enough() -> None:
+    """
+    n0 ─ n1 ─ n2 ─ n3     are what is configured; from there each hears of the others.
+    """
+    fabric = SimFabric(seed=1, algorithm=load("skipgraph"), options={"links": "all"})
+    nodes = [fabric.node(f"n{number}") for number in range(4)]
+    for one, other in pairwise(nodes):
+        fabric.link(one, other)
+    fabric.run(10.0)
+    for node in nodes:
+        assert {link.info.name for link in node.exchange.links if link.state.up} == {
+            other.name for other in nodes if other is not node
+        }
+        assert graph_of(node).standing.phase is Phase.SETTLED
+
+
+def test_where_links_are_missing_messages_go_by_the_tree() -> None:
+    fabric = SimFabric(seed=1, algorithm=load("skipgraph"))
+    nodes = [fabric.node(f"n{number}") for number in range(4)]
+    for one, other in pairwise(nodes):
+        fabric.link(one, other)
+    fabric.settle()
+    check_at_rest(fabric)
+    assert {graph_of(node).standing.phase for node in nodes} == {Phase.OPEN}
+    subscriber, publisher = nodes[3].client("s"), nodes[0].client("p")
+    subscriber.subscribe("t")
+    fabric.settle()
+    publisher.publish("t", b"m", qos=1)
+    fabric.settle()
+    assert subscriber.payloads() == [b"m"]
+
+
+def test_different_bases_have_no_graph_in_common() -> None:
+    """Somebody has configured it wrong: messages go by the tree."""
+
+    class Mixed(SkipGraph):
+        def __init__(self, port: object, options: object) -> None:
+            base = 3 if port.node_id == "n1" else 2  # type: ignore[attr-defined]
+            super().__init__(port, {"base": base})  # type: ignore[arg-type]
+
+    fabric = mesh(3, algorithm=Mixed)
+    nodes = nodes_of(fabric)
+    subscriber, publisher = nodes[2].client("s"), nodes[0].client("p")
+    subscriber.subscribe("t")
+    fabric.settle()
+    publisher.publish("t", b"m", qos=1)
+    fabric.settle()
+    assert subscriber.payloads() == [b"m"]
+    assert Phase.SETTLED not in {graph_of(node).standing.phase for node in nodes}
+
+
+# ---- who lies ----------------------------------------------------------------------------
+
+
+def _moves(message: InEpoch) -> InEpoch:
+    """A key into a list that its node is not in."""
+    inner = message.message
+    if isinstance(inner, Insert):
+        return InEpoch(message.epoch, Insert(60, inner.of))
+    return message
+
+
+def _claims(message: InEpoch) -> InEpoch:
+    """To be beside a key that nobody has put there."""
+    inner = message.message
+    if isinstance(inner, Insert):
+        return InEpoch(message.epoch, Left(0, inner.of, inner.of, None))
+    return message
+
+
+@pytest.mark.parametrize("lie", [_moves, _claims])
+def test_who_lies_about_keys_is_refused_and_the_others_go_on(lie: object) -> None:
+    class Lying(SkipGraph):
+        def _say(self, neighbor: str, message: GraphMessage) -> None:
+            if self.port.node_id == "n3" and isinstance(message, InEpoch):
+                message = lie(message)  # type: ignore[operator]
+            super()._say(neighbor, message)
+
+    fabric = mesh(4, algorithm=Lying)
+    nodes = nodes_of(fabric)
+    subscriber = nodes[1].client("s")
+    subscriber.subscribe("t", qos=1)
+    fabric.settle()
+    liar = nodes[3].client("l")
+    liar.subscribe("t/#")
+    publisher = nodes[0].client("p")
+    fabric.run(0.5)
+    published = []
+    for number in range(100):
+        published.append(b"%d" % number)
+        publisher.publish("t", published[-1], qos=1)
+        fabric.run(0.05)
+    accused = [each for each in fabric.trace.accusations if "n3" in str(each)]
+    assert accused, "nobody has noticed"
+    fabric.crash(nodes[3])
+    fabric.run(15.0)
+    assert subscriber.payloads() == published
+    assert {graph_of(node).standing.phase for node in nodes[:3]} == {Phase.SETTLED}
+
+
+def test_what_is_said_twice_is_refused() -> None:
+    """A neighbor that repeats itself is no honest one: what is said arrives once."""
+
+    class Repeating(SkipGraph):
+        def _say(self, neighbor: str, message: GraphMessage) -> None:
+            super()._say(neighbor, message)
+            if self.port.node_id == "n2" and isinstance(message, InEpoch):
+                super()._say(neighbor, message)
+
+    fabric = mesh(3, algorithm=Repeating)
+    nodes = nodes_of(fabric)
+    subscriber, publisher = nodes[1].client("s"), nodes[0].client("p")
+    subscriber.subscribe("t", qos=1)
+    nodes[2].client("l").subscribe("u")
+    fabric.run(0.5)
+    for number in range(40):
+        publisher.publish("t", b"%d" % number, qos=1)
+        fabric.run(0.05)
+    assert fabric.trace.accusations
+    fabric.crash(nodes[2])
+    fabric.run(15.0)
+    assert subscriber.payloads() == [b"%d" % number for number in range(40)]
