@@ -260,6 +260,11 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("tree", "outlast", 5100618),  # counted as on its way to others, who do not lead there
         ("topic-tree?roots=balance", "churn", 5001015),  # retained at QoS 0 went with a link
         ("tree", "churn", 779891),  # retained: again by another way, while the broker was in doubt
+        ("skipgraph", "torn", 99),  # sent to a subscriber beside it that was its own
+        ("skipgraph", "churn", 105),  # a rendezvous point that counted from where it knew
+        ("skipgraph", "attack", 135),  # given up while keys joined over slow links
+        ("skipgraph", "churn", 1380),  # took the status of a neighbor on another topic
+        ("skipgraph", "found", 11241),  # asked two who sent it to each other
     ],
 )
 def test_what_was_found_in_trees_stays_mended(algorithm: str, profile: str, seed: int) -> None:
