@@ -25,6 +25,7 @@ __all__ = ["JOBS", "Rows", "compute_figures", "labeled"]
 Rows = list[dict[str, Any]]
 Job = Callable[["DataFrame"], "DataFrame"]
 
+LISTED_HERE: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 TEXTS: Final = ("experiment", "method", "pattern")
 NUMBERS: Final = ("nodes", "publishers", "subscribers", "topics", "dimensions")
 """Labels of runs."""
@@ -44,6 +45,9 @@ def compute_figures(
 def labeled(spark: SparkSession, log: Path, runs: Sequence[str]) -> DataFrame:
     """All tallies of the runs, with their labels as columns."""
     from pyspark.sql import functions as f
+
+    # Some hundred small files are looked up sooner here than by a job with a task for each.
+    spark.conf.set(LISTED_HERE, str(len(runs) + 1))
 
     def read(table: Table) -> DataFrame:
         files = [str(file_path(log, table, run, WRITER)) for run in runs]
