@@ -36,10 +36,9 @@ def test_who_takes_the_place_of_another_while_an_epoch_begins_misses_nothing(
     clients[0].received.clear()
     fabric.break_connections(nodes[1], nodes[3])
     standing = cast("SkipGraph", nodes[0].algorithm).standing
-    while standing.phase is not Phase.OPEN:
-        fabric.run(0.001)
-    while standing.phase is not Phase.JOINING:
-        fabric.run(0.001)
+    for phase in (Phase.OPEN, Phase.JOINING):
+        while standing.phase is not phase:
+            fabric.run(0.001)
     for topic_filter in set(before) - set(after):
         clients[1].unsubscribe(topic_filter)
     for topic_filter in set(after) - set(before):
