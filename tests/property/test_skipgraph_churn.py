@@ -52,5 +52,5 @@ def test_who_takes_the_place_of_another_while_an_epoch_begins_misses_nothing(
     fabric.run(3)
     came = clients[0].payloads()
     assert len(came) == 120
-    for one in sent:
-        assert [payload for payload in came if payload in one] == one
+    for of_publisher in sent:
+        assert [payload for payload in came if payload in of_publisher] == of_publisher
