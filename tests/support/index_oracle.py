@@ -37,6 +37,7 @@ class _Oracle:
             "hops": Counter(),
             "links": Counter(),
             "resources": Counter(),
+            "tallies": Counter(),
         }
         self.publishes = self._used_publishes()
         self.deliveries = self._used_deliveries()
@@ -370,7 +371,7 @@ class _Oracle:
     def rows(self) -> list[Row]:
         rows = []
         for table, rejected in self.rejected.items():
-            read = sum(len(by_writer) for by_writer in self.raw[table].values())
+            read = sum(len(by_writer) for by_writer in self.raw.get(table, {}).values())
             used = read - rejected.total()
             if table == "publishes":
                 assert used == len(self.publishes)

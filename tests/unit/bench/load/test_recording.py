@@ -68,7 +68,7 @@ def test_the_footer_says_what_the_file_is(tmp_path: Path) -> None:
         "isthmus.table": "deliveries",
         "isthmus.run": "r1",
         "isthmus.writer": "w3",
-        "isthmus.version": "2",
+        "isthmus.version": "3",
     }
 
 
