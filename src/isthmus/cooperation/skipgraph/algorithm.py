@@ -265,6 +265,8 @@ class SkipGraph(SpanningTree):
         if isinstance(said, Fit):
             if self._standing.heard(name, said):
                 self._epoch_changed()
+            if self._used is not None and said.label == self._used.label:
+                self._synchronize()  # its link may be newer than the tree that both use
         elif isinstance(said, Acquaintances):
             self._meet(said)
         elif said.epoch == self._standing.epoch:
