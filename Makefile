@@ -7,10 +7,9 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
-# Tests that need neither brokers nor Spark share the cores; of the others two files run at once, since
-# they wait most of the time, and the tests of a file have brokers in common.
+# Tests that need neither brokers nor Spark share the cores; the others have them to themselves: some
+# look for processes that are left, and brokers are slow where others use the machine.
 PARALLEL := --numprocesses logical --dist worksteal
-BY_FILE := --numprocesses 2 --dist loadfile
 ALONE := tests/unit tests/property tests/fuzz
 OTHERS := $(addprefix --ignore=,$(ALONE))
 
@@ -50,14 +49,14 @@ test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven
 
 test: test-deps  ## every test but the long ones
 	$(BIN)/pytest $(PARALLEL) -m "not slow" $(ALONE) $(ARGS)
-	$(BIN)/pytest $(BY_FILE) -m "not slow" $(OTHERS) $(ARGS)
+	$(BIN)/pytest -m "not slow" $(OTHERS) $(ARGS)
 
 test-unit: .venv/.dev  ## unit tests alone: no brokers, no Spark
 	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
 test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
 	$(BIN)/pytest $(PARALLEL) $(ALONE) $(ARGS)
-	$(BIN)/pytest $(BY_FILE) $(OTHERS) $(ARGS)
+	$(BIN)/pytest $(OTHERS) $(ARGS)
 
 fmt: .venv/.dev  ## format the code
 	$(BIN)/ruff format .
