@@ -7,11 +7,17 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PROJECT_ENVIRONMENT :=
-# Tests that need neither brokers nor Spark share the cores; the others have them to themselves: some
-# look for processes that are left, and brokers are slow where others use the machine.
+# Nodes, load processes and tests are processes of Python by the hundred: what they import is compiled
+# once and kept in .tools, even where files beside the sources are not wanted.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.tools/compiled
+# Tests that need neither brokers nor Spark share the cores one by one.  Of the others two files run at
+# once, since they wait most of the time, and then those one by one that judge by time (`alone`).
 PARALLEL := --numprocesses logical --dist worksteal
-ALONE := tests/unit tests/property tests/fuzz
-OTHERS := $(addprefix --ignore=,$(ALONE))
+TWO_FILES := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+WITHOUT := tests/unit tests/property tests/fuzz \
+	$(addprefix tests/conformance/,test_algorithms.py test_catalog.py test_matrix.py)
+WITH := $(addprefix --ignore=,$(WITHOUT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
@@ -48,15 +54,17 @@ test-deps: .venv/.dev  ## the brokers the tests need (Debian as root, npm, Maven
 	@$(BIN)/python -m isthmus.brokers install
 
 test: test-deps  ## every test but the long ones
-	$(BIN)/pytest $(PARALLEL) -m "not slow" $(ALONE) $(ARGS)
-	$(BIN)/pytest -m "not slow" $(OTHERS) $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not slow" $(WITHOUT) $(ARGS)
+	$(BIN)/pytest $(TWO_FILES) -m "not slow and not alone" $(WITH) $(ARGS)
+	$(BIN)/pytest -m "not slow and alone" $(WITH) $(ARGS)
 
 test-unit: .venv/.dev  ## unit tests alone: no brokers, no Spark
 	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
 test-all: test-deps  ## the long schedules, the full broker matrix and fuzzing too
-	$(BIN)/pytest $(PARALLEL) $(ALONE) $(ARGS)
-	$(BIN)/pytest $(OTHERS) $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(WITHOUT) $(ARGS)
+	$(BIN)/pytest $(TWO_FILES) -m "not slow and not alone" $(WITH) $(ARGS)
+	$(BIN)/pytest -m "slow or alone" $(WITH) $(ARGS)
 
 fmt: .venv/.dev  ## format the code
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Fixtures shared by all the tests: real brokers, and Spark's (`spark.py`).
+"""Fixtures shared by all the tests: real brokers, and Spark's (`spark.py`); hooks (`workers.py`).
 
 Brokers of two kinds: `broker_factory` starts brokers for one test and stops them after it;
 `shared_broker` starts each make once per session, for tests that leave it as they found it
@@ -17,6 +17,7 @@ import pytest
 from isthmus.brokers import broker_class, create
 from isthmus.brokers.base import Broker
 from support.spark import connect_server, spark, spark_cluster
+from support.workers import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 __all__ = [
     "BROKER_FAULT",
@@ -24,10 +25,15 @@ __all__ = [
     "BrokerFactory",
     "SharedBroker",
     "connect_server",
+    "pytest_collection_modifyitems",
+    "pytest_xdist_make_scheduler",
     "require_broker",
     "spark",
     "spark_cluster",
 ]
+
+# They live for a test or a session: starting is half as long without the second compiler.
+Broker.java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 BrokerFactory = Callable[..., Broker]
 SharedBroker = Callable[[str], Broker]

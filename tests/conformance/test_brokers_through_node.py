@@ -19,6 +19,8 @@ from conformance.observation import Observation
 from conformance.stage import Address
 from conftest import BROKER_FAULT, BROKER_VARIES, SharedBroker
 
+pytestmark = pytest.mark.alone
+
 
 def _parameters() -> list[object]:
     return [

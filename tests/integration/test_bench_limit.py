@@ -26,6 +26,8 @@ from isthmus.processes.children import Launch, end, launch
 from support.stand_in_broker import StandInBroker
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.alone
+
 CAPACITY = 4_370
 LONG_QUEUE = CAPACITY
 SHORT_QUEUE = CAPACITY * 3 // 20

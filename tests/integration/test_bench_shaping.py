@@ -25,6 +25,8 @@ from isthmus.mqtt.encoding import encode
 from isthmus.processes.children import end
 from isthmus.processes.ports import free_port
 
+pytestmark = pytest.mark.alone
+
 TIMEOUT_S = 20.0
 
 Ends = tuple[socket.socket, socket.socket]

@@ -138,7 +138,7 @@ def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def connect_with(**changes: str) -> Connect:
     """A hello of a node `x`, with some user properties changed; an empty one is left out."""
-    given = {"isthmus": "3", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
+    given = {"isthmus": "4", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
     given |= {"topology": "tree", "labels": "0"}
     client_id = changes.pop("client_id", "$isthmus/x")
     said = tuple((name, value) for name, value in (given | changes).items() if value)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from isthmus.errors import ReproduceError, SimulationTooLarge, SparkFailed
 from isthmus.pipeline.log.reading import list_runs
+from isthmus.reproduce.skipgraph import command
 from isthmus.reproduce.skipgraph.command import Settings, reproduce
 from isthmus.reproduce.skipgraph.experiments import FIGURES, Extent, Task, tasks
 from isthmus.reproduce.skipgraph.jobs import compute_figures
 from isthmus.reproduce.skipgraph.points import EXPERIMENTS, Point
 from isthmus.simulate import spread as spreading
+from isthmus.simulate.fit import Fit, check_memory
+from isthmus.simulate.parts import Parts
 from isthmus.simulate.spread import spread
 from isthmus.simulate.tallies import record
 from support.spark import python, spark
@@ -154,10 +160,72 @@ def test_the_command_from_the_first_task_to_the_report(tmp_path: Path) -> None:
         reproduce(Settings(out, quick=True, only=SOME, seed=4), console=quiet())
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_long_one_goes_on_with_the_piece_that_was_being_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after each piece, it counts none twice, and the log is the same."""
+
+    def settings(name: str) -> Settings:
+        return Settings(tmp_path / name, quick=True, only=("fig3.8", "table3.3"), seed=SEED)
+
+    def nothing(*_: object) -> None:
+        pass
+
+    reproduce(settings("whole"), console=quiet(), free_bytes=lambda: PLENTY, write=nothing)
+    monkeypatch.setattr(spreading, "BATCH_S", 0.5)
+    counted: list[Task] = []
+    keeping = Parts.keep
+
+    def keep_and_end(parts: Parts, rows: pa.Table) -> None:
+        keeping(parts, rows)
+        raise KeyboardInterrupt
+
+    def noted(session: SparkSession, some: Sequence[Task], fit: Fit | None) -> pa.Table:
+        counted.extend(some)
+        return spread(session, some, fit)
+
+    monkeypatch.setattr(command, "spread", noted)
+    ends = 0
+    while True:
+        monkeypatch.setattr(Parts, "keep", keep_and_end if ends < 3 else keeping)
+        try:
+            done = reproduce(
+                settings("pieces"), console=quiet(), free_bytes=lambda: PLENTY, write=nothing
+            )
+            break
+        except KeyboardInterrupt:
+            ends += 1
+            assert any((tmp_path / "pieces" / "parts").iterdir())
+    assert ends == 3
+    assert done.runs == len(list_runs(tmp_path / "pieces" / "log"))
+    assert len(counted) == len(set(counted)) == len(quick_tasks("messages", "load"))
+    assert not (tmp_path / "pieces" / "parts").exists()
+    assert log_bytes(tmp_path / "pieces" / "log") == log_bytes(tmp_path / "whole" / "log")
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_fits_one_by_one_is_told_and_done(tmp_path: Path) -> None:
+    """With memory for one of the largest tasks, and not for two."""
+    console = quiet()
+    settings = Settings(tmp_path / "out", quick=True, only=("fig3.14",), seed=SEED)
+    largest = sorted(task.memory_bytes for task in quick_tasks("tables"))[-2:]
+    own = check_memory(1, [], 2, PLENTY).needed_bytes
+    free = own + sum(largest) - 1
+    done = reproduce(settings, console=console, free_bytes=lambda: free, write=lambda *_: None)
+    assert (done.estimate_bytes or 0) <= free
+    assert isinstance(console.file, io.StringIO)
+    if len(os.sched_getaffinity(0)) == 2:
+        assert "too large for memory side by side; 1 at once" in console.file.getvalue()
+
+
 def test_too_large_is_told_before_anything_is_made(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "out", up_to=10_000_000)
     with pytest.raises(SimulationTooLarge, match="10,000,000 nodes takes about") as caught:
         reproduce(settings, console=quiet(), free_bytes=lambda: 2 << 30)
+    huge = Settings(tmp_path / "out", up_to=100_000_000, only=("fig3.9",))
+    with pytest.raises(SimulationTooLarge, match="100,000,000 nodes takes about"):
+        reproduce(huge, console=quiet(), free_bytes=lambda: 2 << 30)
     assert caught.value.needed_bytes > 2 << 30
     assert not settings.out.exists()
 

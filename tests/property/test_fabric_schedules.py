@@ -42,6 +42,15 @@ def test_trees(algorithm: str, profile: str) -> None:
     assert soaked.deliveries > QUICK_MESHES
 
 
+@pytest.mark.parametrize("profile", ["outages", "kills", "double", "brokers", "expiry"])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "skipgraph"])
+def test_confirmed(algorithm: str, profile: str) -> None:
+    """What a publisher has an acknowledgment for is at every broker that wanted it."""
+    soaked = soak(f"{algorithm}?confirm=fabric", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
 @pytest.fixture
 def stars(monkeypatch: pytest.MonkeyPatch) -> str:
     """A star for every topic, over full meshes."""

@@ -149,6 +149,7 @@ def test_many_families_at_once_hold_no_turn(monkeypatch: pytest.MonkeyPatch) -> 
     for added, removed in ((ones, []), (others, ones), ([], others)):
         looked = 0
         roles.interest(added, removed)
-        graph.want(*roles.take_changes(publishing=True), 1.0)
-        graph.retire(2.0)
-        assert looked <= 5 * count
+        graph.want(*roles.take_changes(publishing=True))
+        graph.retire(1.0, 1.0)
+        graph.retire(2.0, 1.0)
+        assert looked <= 6 * count

@@ -160,6 +160,7 @@ class NodeFabric:
         link: Mapping[str, Any] | None = None,
         links_of: Mapping[str, Mapping[str, Any]] | None = None,
         state: bool = False,
+        cooperation: Mapping[str, Any] | None = None,
     ) -> None:
         """`link` is every node's ``[link]``; `links_of` has more of it for single nodes."""
         require_broker(broker)
@@ -182,7 +183,7 @@ class NodeFabric:
                 node={"state_dir": folder / f"{name}-state"} if state else {},
                 listen={"link": f"127.0.0.1:{self.link_ports[name]}"},
                 link={**(link or {}), **(links_of or {}).get(name, {})},
-                cooperation={"algorithm": algorithm},
+                cooperation={"algorithm": algorithm, **(cooperation or {})},
             )
 
     # ---- life ----------------------------------------------------------------------------

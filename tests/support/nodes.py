@@ -26,7 +26,11 @@ def to_toml(
 
     def value(item: Any) -> str:
         if isinstance(item, dict):
-            return "{ " + ", ".join(f"{key} = {value(v)}" for key, v in item.items()) + " }"
+            return (
+                "{ "
+                + ", ".join(f"{json.dumps(key)} = {value(v)}" for key, v in item.items())
+                + " }"
+            )
         return json.dumps(str(item) if isinstance(item, Path) else item)
 
     lines = []

@@ -32,8 +32,8 @@ class Published:
     source: str
     owed: frozenset[tuple[str, Key, float]]
     """Subscribers that nothing may pass by, and since when they are in the lists."""
-    by_tree: bool = False
-    """Somebody on the way had left the group."""
+    comes_again: bool = False
+    """Somebody on the way had left the group: who sent it there sends it again, elsewhere."""
     reached: set[str] = field(default_factory=set)
 
 
@@ -66,7 +66,7 @@ class SkipNetwork:
         self._last_s: dict[tuple[str, str], float] = {}
         self._count = 0
         for graph in self.graphs.values():
-            graph.want(frozenset(), frozenset(), 0.0)
+            graph.want(frozenset(), frozenset())
 
     # ---- what happens --------------------------------------------------------------------
 
@@ -104,20 +104,20 @@ class SkipNetwork:
                     self.usable_s.setdefault(key, self.now_s)
                 else:
                     self.usable_s.pop(key, None)
-            graph.retire(self.now_s)
+            graph.retire(self.now_s, 0.0)
 
     # ---- deeds ---------------------------------------------------------------------------
 
     def want(self, name: str, topic: str, kind: Kind) -> None:
         key = key_of(topic, kind, name)
         self.wanted[name].add(key)
-        self.graphs[name].want({key}, frozenset(), self.now_s)
+        self.graphs[name].want({key}, frozenset())
         self._look()
 
     def unwant(self, name: str, key: Key) -> None:
         self.wanted[name].discard(key)
         self.usable_s.pop(key, None)
-        self.graphs[name].want(frozenset(), {key}, self.now_s)
+        self.graphs[name].want(frozenset(), {key})
         self._look()
 
     def publish(self, name: str, topic: str) -> bool:
@@ -139,7 +139,7 @@ class SkipNetwork:
         )
         message = Published(topic, name, owed)
         self.published.append(message)
-        self._pass_on(message, ways)
+        self._pass_on(message, name, ways)
         return True
 
     def _is_resumed(self, name: str, group: str) -> bool:
@@ -148,18 +148,25 @@ class SkipNetwork:
             return True
         return graph.suspension.is_resumed(key_of(group, Kind.PUBLISHER, name))
 
-    def _pass_on(self, message: Published, ways: tuple[tuple[str, bytes], ...]) -> None:
+    def _pass_on(
+        self, message: Published, sender: str, ways: tuple[tuple[str, bytes], ...]
+    ) -> None:
+        sent_in = self.graphs[sender].generation(message.topic)
         for receiver, label in ways:
             at_s = self.now_s + self.rng.uniform(0, 3 * DELAY_S)
-            self._later(at_s, partial(self._comes, message, receiver, label))
+            self._later(at_s, partial(self._comes, message, sender, sent_in, receiver, label))
 
-    def _comes(self, message: Published, receiver: str, label: bytes) -> None:
+    def _comes(
+        self, message: Published, sender: str, sent_in: bytes, receiver: str, label: bytes
+    ) -> None:
         message.reached.add(receiver)
         ways = self.graphs[receiver].ways_of_label(label, message.topic)
-        if ways is None:
-            message.by_tree = True
-        else:
-            self._pass_on(message, ways.hops)
+        if not ways.is_member:
+            message.comes_again = True
+            assert self.graphs[sender].generation(message.topic) != sent_in, (
+                f"{receiver} has left the group of {message.topic}, and {sender} does not know"
+            )
+        self._pass_on(message, receiver, ways.hops)
 
     # ---- what must hold ------------------------------------------------------------------
 
@@ -171,7 +178,7 @@ class SkipNetwork:
                 for name, key, since_s in message.owed
                 if self.usable_s.get(key) == since_s and name not in message.reached
             }
-            assert message.by_tree or not missing, (
+            assert message.comes_again or not missing, (
                 f"{message.topic} from {message.source} passed {sorted(missing)} by"
             )
 

@@ -26,7 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from isthmus.pipeline.spark.class_archive import find_archive
 from isthmus.pipeline.spark.cluster import Cluster, ConnectServer
+from isthmus.pipeline.spark.driver import spark_home
+from isthmus.pipeline.spark.java import find_java
 from isthmus.pipeline.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -40,7 +43,14 @@ DEADLINE_S = 240.0
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of this process."""
+    """The session of this process.
+
+    The first one on a machine writes the class archive of the next ones when it ends, which takes
+    longer than all it is used for here: one that has loaded what jobs need ends before the tests.
+    """
+    if find_archive(find_java(), spark_home()) is None:
+        with open_session(quick=True) as first:
+            first.range(8).mapInArrow(lambda rows: rows, "id long").groupBy("id").count().toArrow()
     with open_session(quick=True) as session:
         yield session
 

@@ -71,6 +71,7 @@ class ActiveMQ(Broker):
             [
                 find_executable("java") or "java",
                 "-Xmx256m",
+                *self.java_options,
                 f"-Dactivemq.home={_JAR.parents[1]}",
                 f"-Dactivemq.base={folder}",
                 f"-Dactivemq.conf={folder}",

@@ -48,6 +48,7 @@ class Broker(ABC):
     protocol_levels: ClassVar[tuple[int, ...]] = (4,)  # 4 is MQTT 3.1.1, 5 is MQTT 5
     start_timeout_s: ClassVar[float] = 60.0
     stop_timeout_s: ClassVar[float] = 10.0
+    java_options: ClassVar[Sequence[str]] = ()  # for makes in Java, beside their own
 
     def __init__(
         self, *, port: int = 0, username: str | None = None, password: str | None = None

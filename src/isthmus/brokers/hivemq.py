@@ -139,6 +139,7 @@ class HiveMQ(Broker):
             [
                 find_executable("java") or "java",
                 *_JAVA_OPTIONS,
+                *self.java_options,
                 f"-Dhivemq.home={folder}",
                 f"-Djava.io.tmpdir={folder / 'tmp'}",
                 *("-cp", ARTIFACT.class_path, "com.hivemq.HiveMQServer"),

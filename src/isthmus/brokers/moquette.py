@@ -55,6 +55,7 @@ class Moquette(Broker):
             [
                 find_executable("java") or "java",
                 "-Xmx256m",
+                *self.java_options,
                 f"-Dmoquette.path={folder}",
                 f"-Djava.io.tmpdir={folder}",
                 f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",

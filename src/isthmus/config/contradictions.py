@@ -307,7 +307,8 @@ def option_contradictions(data: Table) -> Mistakes:
     if not isinstance(name, str):
         return
     try:
-        check_options(name, {key: each for key, each in cooperation.items() if key != "algorithm"})
+        own = Cooperation.model_fields
+        check_options(name, {key: each for key, each in cooperation.items() if key not in own})
     except AlgorithmError:
         return  # already reported by the field itself
     except ValueError as error:

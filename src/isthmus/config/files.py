@@ -202,6 +202,9 @@ class PeerTable(Section):
     qos: Qos | None = Field(default=None, examples=[1])
 
 
+Confirm = Literal["local", "fabric"]
+
+
 class Cooperation(Section):
     """``[cooperation]``: the algorithm that decides which message goes where.
 
@@ -212,6 +215,9 @@ class Cooperation(Section):
     model_config = ConfigDict(extra="allow")
 
     algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
+    confirm: Confirm = Field(default="local", examples=["local"])
+    confirm_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
+    confirm_topics: dict[str, Confirm] = Field(default={}, examples=[{"alarms/": "fabric"}])
 
     @property
     def options(self) -> Mapping[str, object]:

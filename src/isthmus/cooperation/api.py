@@ -222,9 +222,9 @@ class Route:
     labels: tuple[bytes, ...] = ()
     """Of what goes to each of `neighbors`, in their order; empty if none has one."""
     provisional: bool = False
-    """The neighbor that it came from may rely on this node for others as well: at QoS 1 and 2 it is
-    sent again, and acknowledged, only after `Port.routes_changed` with `resend`, when its route is
-    not provisional any more."""
+    """The neighbor that it came from may rely on this node for others as well: at QoS 1 and 2 it
+    goes to the broker alone.  It goes on, and is acknowledged, when after `Port.routes_changed`
+    with `resend` its route is not provisional any more, or after ``link.hold_s``."""
     hops: tuple[Hop, ...] = field(init=False, compare=False, repr=False)
     """`neighbors` with their labels."""
     special: bool = field(init=False, compare=False, repr=False)
@@ -474,6 +474,13 @@ class CooperationAlgorithm:
         so that it does not overtake what is older.
         """
         return False
+
+    def is_given_at_once(self, label: bytes) -> bool:
+        """Of what `comes_again`: whether the broker gets it before it does.
+
+        Not if older ones, which were on other ways, may come to this node with it only then.
+        """
+        return True
 
     @property
     def fabric_size(self) -> int:

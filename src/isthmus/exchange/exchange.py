@@ -41,7 +41,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import CONTROL_LIMITS, Hello, link_key
 from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
-from isthmus.exchange.link.link import Link
+from isthmus.exchange.link.link import SETTLED_TOPIC, Link
 from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
 from isthmus.exchange.link.streams import STREAM_TOPIC
@@ -511,8 +511,9 @@ class Exchange:
             else:
                 link.received += 1
                 self.traffic.message_arrived(link, lane, frame)
-        elif head in _ACKS and len(frame) == 4:
-            link.acknowledged(lane, head, packet_id_at(frame), self.host.now())
+        elif head in _ACKS and len(frame) in (4, 5):
+            reason = frame[4] if len(frame) == 5 else 0
+            link.acknowledged(lane, head, packet_id_at(frame), self.host.now(), reason)
         elif head == PUBREL and len(frame) == 4:
             link.released(lane, packet_id_at(frame))
         elif head not in _ALGORITHMS_OWN:
@@ -538,6 +539,8 @@ class Exchange:
         elif packet.topic == TOPOLOGY_TOPIC:
             self.guard.message_arrived(link.info.name, packet.payload)
             return self._rest_from_topology()
+        elif packet.topic == SETTLED_TOPIC:
+            link.settled(packet.payload)
         elif packet.topic == SAME_ID_TOPIC:
             self.links.same_id_told(link, packet.payload)
         elif packet.topic == RETAINED_TOPIC:

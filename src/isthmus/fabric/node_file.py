@@ -40,7 +40,10 @@ def node_file(
         "broker": {"url": str(url), **_login(node, login)},
         "link": _set_values(fabric.link),
         **({"discovery": _discovery(fabric)} if fabric.discovery.is_on else {}),
-        "cooperation": {"algorithm": fabric.cooperation.algorithm, **fabric.cooperation.options},
+        "cooperation": {
+            "algorithm": fabric.cooperation.algorithm,
+            **fabric.cooperation.model_dump(exclude_unset=True),
+        },
         "limits": fabric.limits.model_dump(),
         "log": fabric.log.model_dump(),
     }

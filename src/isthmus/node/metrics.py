@@ -50,6 +50,7 @@ COUNTER_HELP = {
     "broker_packets": "Packets received from the broker.",
     "broker_connect_failures": "Times the broker could not be reached for a client.",
     "broker_sessions_lost": "Sessions that the broker ended.",
+    "not_confirmed": "Messages of which publishers were told that somebody may do without them.",
     "slow_turns": "Turns of the event loop that took longer than 50 ms.",
     "refusals": "Connections that the node ended, by cause.",
     "link_refusals": "Connections of other nodes that were refused, by cause.",

@@ -25,6 +25,7 @@ from isthmus.config.files import NodeConfig, option_error
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.own_sessions import own_client_id
 from isthmus.exchange.client.client_session import ClientSession
+from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import WAITING_ROOM, Relay
@@ -148,6 +149,7 @@ class Node:
     def _make_relay(self) -> Relay:
         names = (each.name for each in fields(ClientLimits))
         limits = ClientLimits(**{name: getattr(self.limits, name) for name in names})
+        table = self.config.cooperation
         return Relay(
             self._host,
             self.exchange,
@@ -156,6 +158,7 @@ class Node:
             pacer=self.pacer,
             turns=Turns(self._host),
             own_client_ids=own_client_id(self.config.node.id, ""),
+            confirm=ConfirmSettings.of(table.confirm, table.confirm_topics, table.confirm_s),
         )
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:

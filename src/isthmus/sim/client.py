@@ -121,9 +121,13 @@ class SimClient:
         self.wanted: dict[str, int] = {}
         self.received: list[Received] = []
         self.acknowledged: list[bytes] = []
-        """Payloads of its own that its broker has confirmed."""
+        """Payloads of its own that were acknowledged."""
+        self.refused: list[bytes] = []
+        """Payloads of its own that were refused: by its broker, or as nobody confirms them."""
         self.granted: dict[str, float] = {}
         """Filters that its broker has granted, with the time it heard so."""
+        self.on_acknowledged: Callable[[bytes], None] | None = None
+        """Is told of payloads of its own as they are acknowledged."""
         self.on_received: Callable[[Received], None] | None = None
         """Is told of all that it receives."""
         self.connection: VirtualConnection | None = None
@@ -291,12 +295,13 @@ class SimClient:
             case PubRel(packet_id=packet_id):
                 self._incoming.pop(packet_id, None)
                 connection.send(PubComp(packet_id))
-            case PubAck(packet_id=packet_id) if packet_id in self._unacknowledged:
-                self._confirmed(self._unacknowledged.pop(packet_id).payload)
-            case PubRec(packet_id=packet_id) if packet_id in self._unreceived:
-                self._confirmed(self._unreceived.pop(packet_id).payload)
-                self._unreleased[packet_id] = None
-                connection.send(PubRel(packet_id))
+            case PubAck(packet_id=packet_id, reason_code=code) if packet_id in self._unacknowledged:
+                self._answered(self._unacknowledged.pop(packet_id).payload, code)
+            case PubRec(packet_id=packet_id, reason_code=code) if packet_id in self._unreceived:
+                self._answered(self._unreceived.pop(packet_id).payload, code)
+                if code < ReasonCode.UNSPECIFIED_ERROR:
+                    self._unreleased[packet_id] = None
+                    connection.send(PubRel(packet_id))
             case PubComp(packet_id=packet_id):
                 self._unreleased.pop(packet_id, None)
             case SubAck(packet_id=packet_id):
@@ -329,9 +334,12 @@ class SimClient:
         if self.node.fabric.remembers:
             self.received.append(received)
 
-    def _confirmed(self, payload: bytes) -> None:
+    def _answered(self, payload: bytes, code: int) -> None:
+        refused = code >= ReasonCode.UNSPECIFIED_ERROR
         if self.node.fabric.remembers:
-            self.acknowledged.append(payload)
+            (self.refused if refused else self.acknowledged).append(payload)
+        if self.on_acknowledged is not None and not refused:
+            self.on_acknowledged(payload)
 
     def _accepted(self, connection: VirtualConnection, *, session_present: bool) -> None:
         connection.accepted = True

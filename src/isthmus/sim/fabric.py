@@ -25,6 +25,7 @@ from itertools import combinations
 from isthmus.cooperation.api import CooperationAlgorithm, Port
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUSE_S
+from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
 from isthmus.exchange.link.links import LinkSettings
@@ -78,6 +79,7 @@ class SimFabric:
         discovery: DiscoverySettings | None = None,
         datagrams: DatagramSettings | None = None,
         remembers: bool = True,
+        confirm: ConfirmSettings = LOCAL,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
@@ -101,6 +103,7 @@ class SimFabric:
         self.topology = getattr(self.factory, "topology", "tree")
         self.options = options or {}
         self.link_settings = link or LinkSettings()
+        self.confirm = confirm
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 

@@ -28,6 +28,8 @@ SETTLED_S = 2.0
 """Before a neighbor is let go, a message that is published may or may not be for it any more."""
 KNOWN_S = 10.0
 """After a neighbor has come, it may not be known yet what is wanted behind it."""
+KEPT_S = 3_600
+"""A session that is kept for so long does not end when its client loses its connection."""
 BOUND_MS = 3_600_000
 """How far clocks may be wrong for retained messages to be the newest everywhere."""
 
@@ -59,6 +61,8 @@ class PromisedMessage:
     expiry_s: int | None = None
     links: frozenset[tuple[str, str]] = frozenset()
     """`outlast`: which node had which neighbor just then, also if the link between was cut."""
+    wanted: frozenset[str] = frozenset()
+    """With `confirm`: clients that wanted it."""
     joined: frozenset[str] = frozenset()
     """`storms`: who was connected with its node over links that were up, if that was in a tree with
     everybody, or with nobody yet."""
@@ -116,7 +120,12 @@ class Promises:
                 len(self.messages),
                 expiry_s,
                 self._links() if self.schedule.profile == "outlast" else frozenset(),
-                self._joined(client.node) if self.schedule.profile == "storms" else frozenset(),
+                joined=self._joined(client.node)
+                if self.schedule.profile == "storms"
+                else frozenset(),
+                wanted=self._wanted(topic, client.node)
+                if self.fabric.confirm.is_on
+                else frozenset(),
             )
         return True
 
@@ -218,6 +227,31 @@ class Promises:
         for client in self.clients.values():
             self._check_order(client)
 
+    def acknowledged(self, payload: bytes) -> None:
+        """A publisher has been told, just now, that it has given a message away."""
+        message = self.messages.get(payload)
+        if message is None or not self.fabric.confirm.is_on or not self._is_complete():
+            return
+        if message.retain and message.qos == 2:
+            return  # acknowledged by its own broker alone
+        for client in map(self.clients.__getitem__, message.wanted):
+            node = client.node
+            if payload not in node.broker.published and not self._may_miss(message, client):
+                raise Violation(f"{payload.decode()} ({message}) is confirmed, not at {node.name}")
+
+    def _wanted(self, topic: str, node: SimNode) -> frozenset[str]:
+        """Whose subscriptions to `topic` are known everywhere, and that stay."""
+        known_s = self.fabric.now_s - KNOWN_S
+        return frozenset(
+            client.client_id
+            for client in self._matching(topic, node.name)
+            if client.session_expiry_s > KEPT_S
+            and any(
+                since_s <= known_s and matches(each, topic)
+                for each, since_s in client.granted.items()
+            )
+        )
+
     def _is_complete(self) -> bool:
         """Where the graph changes, what survives that has to deliver everything."""
         profile = self.schedule.profile
@@ -228,6 +262,8 @@ class Promises:
             return True
         if message.topic in client.node.broker.poison:
             return True
+        if self.fabric.confirm.is_on and client.client_id not in message.wanted:
+            return True  # its node may have closed its connection, and its session was over then
         if self.schedule.profile == "storms" and client.node.name not in message.joined:
             return bool(self.fabric.nodes[message.node].ended_s)  # it has just come back
         return self._touched(message, client)
@@ -388,6 +424,8 @@ class Promises:
                     continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
+                if message is not None and self._is_sent_again(message):
+                    continue
                 last_end_s = self._last_end_s(client, message)
                 excused = last_end_s > NEVER_S and (
                     message is None
@@ -398,6 +436,13 @@ class Promises:
                         f"{client.client_id} at {client.node.name} got {payload!r} "
                         f"({message}) {count} times"
                     )
+
+    def _is_sent_again(self, message: PromisedMessage) -> bool:
+        """With `confirm`, by a publisher whose node ended, or told it that somebody misses it."""
+        node = self.fabric.nodes[message.node]
+        told = node.host is not None and node.host.relay.counters.not_confirmed
+        ended = any(end_s >= message.at_s for end_s in node.ended_s)
+        return self.fabric.confirm.is_on and bool(told or ended)
 
     def _mixed_up(self, message: PromisedMessage) -> bool:
         """What was retained before it has waited for a broker that was away, and came after it.

@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
         schedule = shrink(schedule, named.factory, named.options)
     print(schedule)
     try:
-        outcome = run_schedule(schedule, named.factory, options=named.options, trace=True)
+        outcome = run_schedule(
+            schedule, named.factory, options=named.options, trace=True, confirm=named.confirm
+        )
     except ScheduleFailed as failure:
         print(failure.trace)
         print(f"FAILED: {failure.problem}")

@@ -12,7 +12,8 @@ After the last action everything is healed and left to rest.  Then
     changed, at QoS 1 and 2 unless the subscriber's node or a broker ended after it was published,
     or its broker closes sessions;
 7.  `outages` and `kills`: every message at QoS 1 and 2 reached every matching client, and one
-    publisher's messages on one topic in order;
+    publisher's messages on one topic in order; with `confirm` it was at the brokers of all of them
+    when its publisher got the acknowledgment;
 8.  after all clients have left, nothing of their interest is left.
 
 Under attack (`isthmus.sim.promises` has what differs from profile to profile) also: what is lost
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.traffic.recovery import RECOVERY_S
 from isthmus.mqtt.packets import Publish, Will
@@ -41,6 +43,9 @@ from isthmus.sim.promises import Promises
 from isthmus.sim.schedule import POISON, Action, Schedule
 
 __all__ = ["ScheduleFailed", "ScheduleOutcome", "run_schedule"]
+
+CONFIRM_S = 3_600.0
+"""Nobody is disconnected for what is not confirmed."""
 
 
 class ScheduleFailed(AssertionError):
@@ -75,9 +80,10 @@ def run_schedule(
     options: Mapping[str, object] | None = None,
     settle_s: float | None = None,
     trace: bool = False,
+    confirm: bool = False,
 ) -> ScheduleOutcome:
     """Raises `ScheduleFailed`."""
-    run = _Run(schedule, algorithm, options, settle_s, trace=trace)
+    run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
     try:
         return run.run()
     except Exception as error:  # whatever a node raises is a finding
@@ -96,6 +102,7 @@ class _Run:
         settle_s: float | None,
         *,
         trace: bool,
+        confirm: bool = False,
     ) -> None:
         self.schedule = schedule
         self.fabric = SimFabric(
@@ -113,6 +120,7 @@ class _Run:
             settle_s=settle_s,
             discovery=DiscoverySettings() if schedule.discovery else None,
             datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
+            confirm=ConfirmSettings(confirm, within_s=CONFIRM_S),
         )
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":
@@ -168,6 +176,7 @@ class _Run:
             client.connecting = self._renew_will
             if client.will is not None:
                 self.promises.wills[client.will.payload] = client.node
+            client.on_acknowledged = self.promises.acknowledged
             if each.filters:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client

@@ -1,9 +1,9 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
-``topic-tree?roots=balance``.  Without ``--profile`` the
-profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to as a small JSON
-file, from which the figures in the documentation are made.
+``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers.  Without
+``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
+as a small JSON file, from which the figures in the documentation are made.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Called:
 
     factory: type[CooperationAlgorithm]
     options: Mapping[str, object]
+    confirm: bool = False
 
 
 def called(name: str) -> Called:
@@ -96,11 +97,12 @@ def called(name: str) -> Called:
             options |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
             options[key] = value
+    confirm = options.pop("confirm", "local") == "fabric"
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options)
-    return Called(getattr(import_module(module), attribute), options)
+        return Called(load(name), options, confirm)
+    return Called(getattr(import_module(module), attribute), options, confirm)
 
 
 def profile_of(seed: int) -> str:
@@ -122,10 +124,11 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
+    confirm = False
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
-        options = named.options
+        options, confirm = named.options, named.confirm
     else:
         factory = algorithm
     for seed in seeds:
@@ -134,7 +137,8 @@ def soak(
         soaked.profiles[chosen] += 1
         try:
             mesh = has_all_links(factory, seed)
-            outcome = run_schedule(generate(seed, chosen, mesh=mesh), factory, options=options)
+            schedule = generate(seed, chosen, mesh=mesh)
+            outcome = run_schedule(schedule, factory, options=options, confirm=confirm)
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

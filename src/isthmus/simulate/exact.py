@@ -170,6 +170,7 @@ class ExactRun:
             discovery=plan.discovery,
             datagrams=DatagramSettings(loss=plan.datagram_loss),
             remembers=remembers,
+            confirm=plan.confirm,
         )
         self.fabric.engine.max_events = float("inf")
         for (source, target), wire in plan.ways.items():

@@ -16,7 +16,8 @@ from typing import Any, Final
 from isthmus.bench.load.plan import phase_ns, plan_clients
 from isthmus.bench.scenario import Scenario
 from isthmus.config.faults import Crash, Cut
-from isthmus.config.files import LinkTable
+from isthmus.config.files import Cooperation, LinkTable
+from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.pipeline.log.reading import ClientKind, LoggedClient
@@ -72,6 +73,7 @@ class Plan:
     cut: tuple[Cut, ...] = ()
     crash: tuple[Crash, ...] = ()
     client_options: Mapping[str, Any] = field(default_factory=dict)
+    confirm: ConfirmSettings = LOCAL
     """Of :class:`isthmus.sim.client.SimClient`."""
     returning: frozenset[str] = frozenset()
     """Nodes whose clients have sessions that are kept, at QoS 1 and 2."""
@@ -107,6 +109,7 @@ def planned(simulation: Simulation) -> Plan:
         links=tuple((node_name(a), node_name(b)) for a, b in links),
         algorithm=algorithm,
         options=simulation.cooperation.options,
+        confirm=_confirm(simulation.cooperation),
         topics=tuple(f"topic{number + 1}" for number in range(load.topics)),
         clients=clients,
         messages={"t": Messages(interval_ns, load.qos, load.payload_bytes)},
@@ -172,6 +175,7 @@ def planned_scenario(scenario: Scenario, settle_s: float | None = None) -> Plan:
         links=links,
         algorithm=cooperation.algorithm,
         options=cooperation.options,
+        confirm=_confirm(cooperation),
         topics=clients.topics,
         clients=clients.clients,
         messages=messages,
@@ -198,6 +202,10 @@ def planned_scenario(scenario: Scenario, settle_s: float | None = None) -> Plan:
 
 def _wire(delay_ms: float, mbit_s: float | None) -> WireSettings:
     return WireSettings(delay_ms / 1e3, 0.0 if mbit_s is None else mbit_s * 1e6 / 8)
+
+
+def _confirm(table: Cooperation) -> ConfirmSettings:
+    return ConfirmSettings.of(table.confirm, table.confirm_topics, table.confirm_s)
 
 
 def _link_settings(link: LinkTable, packet_bytes: int) -> LinkSettings:

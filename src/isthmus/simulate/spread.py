@@ -7,10 +7,8 @@ which order, or whether one of them does it twice.  Without Spark (`spark=None`)
 one after the other, with the same result.
 
 The longest tasks begin first, and short ones go together, so that all workers end at about the same
-time.  Only what Spark Connect has too is used.
-
-What it takes is told before anything begins (`check_memory`): the program itself and the largest
-task for each worker.  What is free elsewhere, on a cluster, is not known here.
+time; large ones that do not fit into memory side by side come one after the other (`fit`).  Only
+what Spark Connect has too is used.
 """
 
 from __future__ import annotations
@@ -18,34 +16,40 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from isthmus.errors import SimulationTooLarge, SparkFailed
+from isthmus.errors import SparkFailed
+from isthmus.simulate.fit import Fit
 from isthmus.simulate.tallies import COUNTED, BulkTask, in_order, sorted_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_memory", "local_workers", "shares", "spread"]
+__all__ = ["in_batches", "local_workers", "shares", "spread"]
+
+AnyTask = TypeVar("AnyTask", bound=BulkTask)
 
 SHARE_S: Final = 0.25
 """Tasks are put together until they take about so long; Spark needs some 10 ms for each share."""
-PROGRAM_BYTES: Final = 200 << 20
-"""A Python worker with NumPy and PyArrow."""
-SPARK_BYTES: Final = 1 << 30
-"""The JVM and this process."""
+BATCH_S: Final = 60.0
+"""About so long all workers have something to do before what they counted can be kept."""
 
 
-def spread(spark: SparkSession | None, tasks: Sequence[BulkTask]) -> pa.Table:
-    """What all tasks counted, as `COUNTED` in its one order; raises `SparkFailed`."""
+def spread(
+    spark: SparkSession | None, tasks: Sequence[BulkTask], fit: Fit | None = None
+) -> pa.Table:
+    """What all tasks counted, as `COUNTED` in its one order; raises `SparkFailed`.
+
+    With `fit`, tasks that do not fit into memory side by side are not done at once.
+    """
     if spark is None:
         return in_order(each for task in tasks for each in task.counted())
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    shared = shares(tasks)
+    shared = shares(tasks, fit)
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -63,12 +67,36 @@ def spread(spark: SparkSession | None, tasks: Sequence[BulkTask]) -> pa.Table:
     return sorted_rows(found.cast(COUNTED))
 
 
-def shares(tasks: Sequence[BulkTask]) -> list[list[BulkTask]]:
-    """The longest first; short ones together."""
+def shares(tasks: Sequence[BulkTask], fit: Fit | None = None) -> list[list[BulkTask]]:
+    """The longest first; short ones together; large ones in as many shares as `fit` has lanes.
+
+    A share is done by one worker, one task after the other.
+    """
+    longest = sorted(tasks, key=lambda task: -task.cost)
+    large = [] if fit is None else [task for task in longest if fit.is_large(task)]
+    lanes: list[list[BulkTask]] = [[] for _ in range(min(len(large), fit.lanes if fit else 0))]
+    for task in large:
+        min(lanes, key=_cost).append(task)
     found: list[list[BulkTask]] = []
-    cost = SHARE_S
+    for task in longest:
+        if fit is not None and fit.is_large(task):
+            continue
+        if not found or _cost(found[-1]) + task.cost > SHARE_S:
+            found.append([])
+        found[-1].append(task)
+    return lanes + found
+
+
+def _cost(some: Sequence[BulkTask]) -> float:
+    return sum(task.cost for task in some)
+
+
+def in_batches(tasks: Sequence[AnyTask], workers: int) -> list[list[AnyTask]]:
+    """The longest first, in pieces that keep all workers busy for `BATCH_S` or so."""
+    found: list[list[AnyTask]] = []
+    cost = 0.0
     for task in sorted(tasks, key=lambda task: -task.cost):
-        if cost + task.cost > SHARE_S:
+        if not found or cost > BATCH_S * workers:
             found.append([])
             cost = 0.0
         found[-1].append(task)
@@ -84,15 +112,3 @@ def local_workers(master: str) -> int | None:
     if given[1] == "*":
         return len(os.sched_getaffinity(0))
     return int(given[1] or 1)
-
-
-def check_memory(nodes: int, tasks: Sequence[BulkTask], workers: int, free_bytes: int) -> int:
-    """About what it takes; raises `SimulationTooLarge` if that is more than what is free.
-
-    `nodes` are those of the largest network, for the message.
-    """
-    largest = sorted((task.memory_bytes for task in tasks), reverse=True)[:workers]
-    needed = SPARK_BYTES + sum(PROGRAM_BYTES + each for each in largest)
-    if needed > free_bytes:
-        raise SimulationTooLarge(nodes, needed, free_bytes)
-    return needed

@@ -770,6 +770,8 @@ def _shown(default: object) -> str:
         return f"`{default}`"
     if default == ():
         return "`[]`"
+    if default == {}:
+        return "`{}`"
     return f'`"{default}"`'
 
 

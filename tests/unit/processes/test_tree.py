@@ -20,7 +20,9 @@ OWN = os.getpid()
 
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
+running = "import sys; print(flush=True); sys.stdin.read()"
+child = subprocess.Popen([sys.executable, "-c", running], stdout=subprocess.PIPE)
+child.stdout.readline()
 print(child.pid, flush=True)
 child.wait()
 """
@@ -28,7 +30,7 @@ child.wait()
 
 @pytest.fixture
 def parent() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process with a child; both end when the parent's input does."""
+    """A process with a child that runs, so that it has memory; both end when the parent's input does."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

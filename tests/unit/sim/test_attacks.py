@@ -256,10 +256,13 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
         ("topic-tree", "brokers", 590),  # three of one moment: the first was put behind the others
         ("topic-tree", "storms", 66),  # by the tree before, ahead of what came again
         ("tree", "duplicates", 5001554),  # two of one id contradicted each other without a pause
+        ("tree", "outages", 10778),  # one answered alone for what its origin did not have any more
+        ("tree", "clocks", 30424),  # a restarted node sent on what was to come again
         ("tree", "attack", 594),  # a 3.1.1 broker, asked before anything was published there
         ("tree", "outlast", 5100618),  # counted as on its way to others, who do not lead there
         ("topic-tree?roots=balance", "churn", 5001015),  # retained at QoS 0 went with a link
         ("tree", "churn", 779891),  # retained: again by another way, while the broker was in doubt
+        ("skipgraph", "brokers", 20463),  # sent on from another tree, ahead of what waited there
         ("skipgraph", "torn", 99),  # sent to a subscriber beside it that was its own
         ("skipgraph", "churn", 105),  # a rendezvous point that counted from where it knew
         ("skipgraph", "attack", 135),  # given up while keys joined over slow links

@@ -13,7 +13,9 @@ from isthmus.errors import SimulationTooLarge
 from isthmus.pipeline.count.direct import run_tables
 from isthmus.pipeline.log.reading import batches, list_runs, open_file, read_run
 from isthmus.pipeline.log.schema import file_path
-from isthmus.simulate.spread import check_memory, local_workers, shares, spread
+from isthmus.simulate.fit import PROGRAM_BYTES, SPARK_BYTES, check_memory
+from isthmus.simulate.parts import Parts
+from isthmus.simulate.spread import BATCH_S, in_batches, local_workers, shares, spread
 from isthmus.simulate.tallies import WRITER, Counted, amount, histogram, is_recorded, record
 
 
@@ -107,9 +109,60 @@ def test_all_cores_are_workers() -> None:
 
 def test_what_does_not_fit_is_refused_with_an_estimate() -> None:
     tasks = [Stub("a", number, memory_bytes=number << 30) for number in range(1, 5)]
-    alone = check_memory(10**7, tasks, 1, 64 << 30)
-    both = check_memory(10**7, tasks, 2, 64 << 30)
+    alone = check_memory(10**7, tasks, 1, 64 << 30).needed_bytes
+    both = check_memory(10**7, tasks, 2, 64 << 30).needed_bytes
     assert both - alone > 3 << 30  # the second largest beside the largest
+    assert check_memory(10**7, tasks, 1, alone).needed_bytes == alone
     with pytest.raises(SimulationTooLarge, match=r"10,000,000 nodes takes about .* GiB") as caught:
-        check_memory(10**7, tasks, 2, both - 1)
-    assert caught.value.needed_bytes == both
+        check_memory(10**7, tasks, 1, alone - 1)
+    assert caught.value.needed_bytes == alone
+
+
+@pytest.mark.parametrize("free_gib", [5.5, 6.5, 7.5, 8.0])
+def test_large_tasks_that_do_not_fit_side_by_side_come_one_after_the_other(
+    free_gib: float,
+) -> None:
+    """Whichever tasks the two workers have at a time, they fit."""
+    tasks = [
+        Stub("a", number, cost=number / 10, memory_bytes=number << 30) for number in range(1, 5)
+    ]
+    free = int(free_gib * 2**30)
+    fit = check_memory(10**7, tasks, 2, free)
+    assert fit.lanes == 1
+    assert fit.needed_bytes <= free
+    lane, *rest = shares(tasks, fit)
+    assert [task for task in lane if fit.is_large(task)] == lane
+    small = max((task.memory_bytes for share in rest for task in share), default=0)
+    assert SPARK_BYTES + 2 * PROGRAM_BYTES + (4 << 30) + small == fit.needed_bytes
+    assert sorted(map(repr, tasks)) == sorted(
+        repr(task) for share in (lane, *rest) for task in share
+    )
+    assert check_memory(10**7, tasks, 2, 64 << 30).lanes == 2
+    assert len(shares(tasks, check_memory(10**7, tasks, 2, 64 << 30))) == len(shares(tasks))
+
+
+def test_long_simulations_come_in_batches() -> None:
+    tasks = [Stub("a", number, cost=BATCH_S / 4) for number in range(20)]
+    found = in_batches(tasks, 2)
+    assert [task for batch in found for task in batch] == tasks
+    assert len(found) == 3
+    assert in_batches(tasks[:3], 2) == [tasks[:3]]
+    assert in_batches([], 2) == []
+
+
+def test_what_was_counted_so_far_is_there_later(tmp_path: Path) -> None:
+    """In whatever pieces it was counted, the log is the same; unfinished files are nothing."""
+    record(tmp_path / "one", "bulk", LABELS, spread(None, TASKS))
+    parts = Parts(tmp_path / "parts", "x")
+    assert parts.pieces() == set()
+    for task in TASKS[::-1]:
+        parts.keep(spread(None, [task]))
+    (tmp_path / "parts" / "x-0009.part").write_bytes(b"torn")
+    again = Parts(tmp_path / "parts", "x")
+    assert again.pieces() == {("a", 0), ("a", 1), ("b", 0)}
+    assert set(again.counted({("b", 0)})["run"].to_pylist()) == {"b"}
+    assert Parts(tmp_path / "parts", "y").pieces() == set()
+    record(tmp_path / "two", "bulk", LABELS, again.counted(again.pieces()))
+    assert log_bytes(tmp_path / "one") == log_bytes(tmp_path / "two")
+    again.clear()
+    assert again.pieces() == set()

@@ -16,14 +16,18 @@ When all are linked with all, an epoch begins (`standing`), in which the graph i
 The label of a message in the graph is the epoch and the range of keys that the receiver is to see
 to (`keys`): it passes the range on by SFB or MRF (`forwarding`).  Only publishers and subscribers
 of the group ever get it: the strong relay-free property.  Who gets one and has no key there any
-more, or is in another epoch, passes it on by the tree over all nodes.
+more does nothing: who sent it has sent it elsewhere since.  Who is in another epoch waits until it
+comes again by the tree over all nodes.
 
 Why nothing is lost: a range is acknowledged when all of it is, along the whole way.  While an epoch
 lasts nobody in the lists is skipped (`lists`); when it is over everybody sends what is not
 acknowledged again by the tree, which loses nothing, and keeps who is away.  And until all that was
 wanted when it began is in the lists, nobody sends by the graph.  Why nothing is overtaken: when the
 tables of a group change, what is not acknowledged goes again where it goes now, before what comes
-after it; `label_now` tells the ways of before and after apart.
+after it; `label_now` tells the ways of before and after apart.  So on each link, whatever is older
+and may not have come to somebody in a message's range has gone before that message; but who got a
+range has not got what is older and was for others, so it sends nothing on by the tree that its
+neighbor will (`_sends_again`), and gives its broker nothing that only passes (`Ways`).
 
 Departures: the thesis has no wildcards (`groups`); its graph repairs itself bit by bit, this one is
 built anew when somebody comes or goes (`standing`).
@@ -31,7 +35,7 @@ built anew when somebody comes or goes (`standing`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, cast
 
@@ -66,6 +70,7 @@ from isthmus.cooperation.skipgraph.roles import LINGER_S, Roles
 from isthmus.cooperation.skipgraph.standing import Phase, Standing
 from isthmus.cooperation.tree.algorithm import SpanningTree
 from isthmus.cooperation.tree.messages import LABEL_BYTES, MAX_NODES
+from isthmus.cooperation.tree.wave import Tree
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.index import FilterIndex
 from isthmus.mqtt.packets import Publish
@@ -74,6 +79,10 @@ __all__ = ["SkipGraph"]
 
 SWAP_S: Final = 1.0
 """How long a key stays after another one has taken its place: until publishers have heard of it."""
+MUTE_S: Final = 10.0
+"""How often it is looked who owes an answer since it was looked before."""
+APART_S: Final = 60.0
+"""How long there is no graph after somebody did not answer."""
 WAIT_S: Final = 0.5
 """How long a message waits for its topic's keys to be in the lists; then it goes by the tree."""
 CONFIRM_S: Final = 5.0
@@ -87,6 +96,7 @@ MAX_SHOWN: Final = 1_000
 _LINGER, _SWAP, _CONFIRM, _RENEW, _BEGIN, _WAITED, _SILENT = (
     f"graph {name}" for name in ("linger", "swap", "confirm", "renew", "begin", "waited", "silent")
 )
+_MUTE, _TOGETHER = "graph mute", "graph together"
 
 
 class SkipGraph(SpanningTree):
@@ -121,6 +131,8 @@ class SkipGraph(SpanningTree):
         self._said_ready = False
         self._swapping = False
         """Whether it is looked soon if keys can go whose place others take."""
+        self._apart_until_s = 0.0
+        """Somebody did not answer: until then this node wants no graph."""
         self._confirmed = 0
 
     # ---- how this node stands ------------------------------------------------------------
@@ -184,6 +196,8 @@ class SkipGraph(SpanningTree):
             return False
         if len(tree.nodes) >= MAX_NODES:
             return False  # there may be more of them
+        if self.port.now() < self._apart_until_s:
+            return False
         others = tree.nodes - {self.port.node_id}
         return others <= self._labels.keys() and not any(
             self.port.awaits_others(self._sessions[each]) for each in others
@@ -220,6 +234,7 @@ class SkipGraph(SpanningTree):
                 send=self._say,
                 refuse=self._refuse,
             )
+            self.port.set_timer(MUTE_S, _MUTE)
             self._fit_keys(anew=True)
             for name, said in self._standing.take_early():
                 self._take(name, said)
@@ -272,7 +287,7 @@ class SkipGraph(SpanningTree):
         elif said.epoch == self._standing.epoch:
             self._take(name, said)
             self._finish()
-        elif not self._standing.is_early(name, said):
+        elif not self._standing.is_early(name, said, len(packet.payload)):
             self.port.set_timer(0.0, _RENEW)  # it will be missed
         return True
 
@@ -293,7 +308,7 @@ class SkipGraph(SpanningTree):
         if not self._said_ready and graph.has_joined:
             self._said_ready = True
             assert self._used is not None
-            for name in self._used.nodes - {self.port.node_id}:
+            for name in sorted(self._used.nodes - {self.port.node_id}):
                 self._say(name, InEpoch(graph.epoch, Ready()))
             if self._standing.is_ready(self.port.node_id):
                 self._settled()
@@ -318,9 +333,9 @@ class SkipGraph(SpanningTree):
         wanted, unwanted = self._roles.take_changes(publishing=publishing)
         if anew:
             wanted |= self._roles.keys(publishing=publishing)
-        if self._graph.want(wanted, unwanted, self.port.now() + SWAP_S) and not self._swapping:
+        if self._graph.want(wanted, unwanted) and not self._swapping:
             self._swapping = True
-            self.port.set_timer(SWAP_S, _SWAP)
+            self.port.set_timer(SWAP_S / 4, _SWAP)
         self._finish()
 
     def on_local_interest(self, added: Sequence[str], removed: Sequence[str]) -> None:
@@ -373,7 +388,7 @@ class SkipGraph(SpanningTree):
         if key == _LINGER:
             self._linger()
         elif key == _SWAP:
-            self._swapping = self._graph is not None and self._graph.retire(self.port.now())
+            self._swapping = self._graph is not None and self._graph.retire(self.port.now(), SWAP_S)
             if self._swapping:
                 self.port.set_timer(SWAP_S / 4, _SWAP)
             self._finish()
@@ -387,6 +402,10 @@ class SkipGraph(SpanningTree):
             self.port.routes_changed(list(begins), resend=self._resends)
         elif key == _WAITED:
             self._waited()
+        elif key == _MUTE:
+            self._look_for_mute()
+        elif key == _TOGETHER:
+            self._stand()
         elif key == _SILENT:
             silent, self._silent = self._silent, {}
             for group, source in silent:
@@ -394,6 +413,17 @@ class SkipGraph(SpanningTree):
                     self._graph.is_silent(group, source)
         else:
             super().on_timer(key)
+
+    def _look_for_mute(self) -> None:
+        """Who waits beside somebody that does not answer is in no list: all go by the tree."""
+        if self._graph is None:
+            return
+        if self._graph.lists.look():
+            self._apart_until_s = self.port.now() + APART_S
+            self.port.set_timer(APART_S, _TOGETHER)
+            self._stand()
+        else:
+            self.port.set_timer(MUTE_S, _MUTE)
 
     def _confirm(self) -> None:
         """Inconsistency 2 of the thesis: less often, the longer nothing has changed."""
@@ -409,11 +439,12 @@ class SkipGraph(SpanningTree):
         if arrived_on.kind is not SessionKind.NEIGHBOR:
             return self._route_of_client(topic, arrived_on, retain=retain)
         graph = self._graph
-        if graph is not None and not retain and (ways := graph.ways_of_label(label, topic)):
+        if graph is not None and not retain and graph.is_of_epoch(label):
+            ways = graph.ways_of_label(label, topic)
             if not ways.hops and ways.suspended:
                 self._silent[ways.suspended, arrived_on.name] = None
                 self.port.set_timer(0.0, _SILENT)
-            here = bool(self._interest.match(topic))
+            here = not ways.only_passes and bool(self._interest.match(topic))
             return Route.labeled(self._hops(ways.hops), to_local_broker=here)
         return super().route(topic, arrived_on, label, retain=retain)
 
@@ -459,15 +490,43 @@ class SkipGraph(SpanningTree):
             and (topic in self._roles.topics or self._roles.has_room(topic))
         )
 
+    def _sends_again(self, source: SessionInfo, tree: Tree, labels: Set[bytes]) -> bool:
+        """Of another epoch: who is before has heard of its end, or will, and sends it by the tree.
+
+        In this epoch ways that have changed here are this node's affair.
+        """
+        by_graph = [label for label in labels if len(label) != LABEL_BYTES]
+        if not by_graph:
+            return super()._sends_again(source, tree, labels)
+        return self._knows(source, tree) and not any(map(self._is_of_epoch, by_graph))
+
     def comes_again(self, session: SessionInfo, label: bytes) -> bool:
-        """By a tree over all nodes that has been followed by another one."""
-        return len(label) == LABEL_BYTES and super().comes_again(session, label)
+        """By a tree that has been followed by another one, or in an epoch that is not now."""
+        tree = self._building.tree
+        if len(label) == LABEL_BYTES or tree is None:
+            return super().comes_again(session, label)
+        return self._knows(session, tree) and not self._is_of_epoch(label)
+
+    def is_given_at_once(self, label: bytes) -> bool:
+        """Not in an epoch that is not now: it may have come here only to be passed on."""
+        return len(label) == LABEL_BYTES
+
+    def _knows(self, session: SessionInfo, tree: Tree) -> bool:
+        """Whether it is in the tree and has forgotten nothing; its link here need not be up.
+
+        Who gets a range in the graph has not got what is older and was for others: so if it sent
+        that range on by the tree, which leads to everybody, it could overtake that.
+        """
+        return session.name in tree.nodes and self._sessions.get(session.name) is session
+
+    def _is_of_epoch(self, label: bytes) -> bool:
+        return self._graph is not None and self._graph.is_of_epoch(label)
 
     def label_now(self, label: bytes, topic: bytes) -> bytes:
         graph, name = self._graph, topic.decode()
         if graph is not None:
             if label:
-                by_graph = graph.ways_of_label(label, name) is not None
+                by_graph = graph.is_of_epoch(label)
             else:
                 by_graph = self._goes_by_graph(name) and graph.ways(name) is not None
             if by_graph:
@@ -505,6 +564,7 @@ class SkipGraph(SpanningTree):
             "subscribed": sorted(islice(self._roles.subscribed, MAX_SHOWN)),
             "publishing": len(self._roles.topics),
             "by_tree": len(self._by_tree),
+            "apart_s": max(round(self._apart_until_s - self.port.now(), 3), 0.0),
         }
         if graph is not None:
             found |= graph.status(MAX_SHOWN)

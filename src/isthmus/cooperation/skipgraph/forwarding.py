@@ -38,12 +38,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from isthmus.cooperation.skipgraph.keys import KeyRange
-from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, Side
+from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, Side, VirtualNode
 
 __all__ = [
     "STRATEGIES",
     "Hop",
     "Strategy",
+    "along",
     "approach",
     "broadcast_with_memory",
     "broadcast_without_memory",
@@ -82,6 +83,15 @@ def approach(table: NodeTable, keys: KeyRange) -> list[Hop]:
             if neighbor is not None and not _is_beyond(neighbor, keys, towards):
                 return [Hop(neighbor, keys)]
         return []  # nobody stands between this node and the far end of the range
+    return []
+
+
+def along(virtual: VirtualNode, keys: KeyRange) -> list[Hop]:
+    """One hop nearer to a range beside a key, from that key: all between are of its own list."""
+    towards = Side.LEFT if keys.is_below(virtual.key) else Side.RIGHT
+    for neighbor in reversed(virtual.neighbors(towards)):
+        if neighbor is not None and not _is_beyond(neighbor, keys, towards):
+            return [Hop(neighbor, keys)]
     return []
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
-from isthmus.cooperation.skipgraph.forwarding import STRATEGIES, approach
+from isthmus.cooperation.skipgraph.forwarding import STRATEGIES, along, approach
 from isthmus.cooperation.skipgraph.forwarding import Hop as RangeHop
 from isthmus.cooperation.skipgraph.groups import Groups, groups_of
 from isthmus.cooperation.skipgraph.keys import (
@@ -52,6 +53,11 @@ class Ways(NamedTuple):
     hops: tuple[tuple[str, bytes], ...]
     suspended: str
     """The group, if it leads nowhere since nobody subscribes."""
+    is_member: bool = True
+    """Whether this node has a key in the group."""
+    only_passes: bool = False
+    """Whether that is not in the range: if this node's clients want it they get it with another
+    one, with which older messages may still be on their way."""
 
 
 class Graph:
@@ -79,7 +85,8 @@ class Graph:
         self._initial: set[Key] | None = None
         """Of those that were to be at the beginning, who are not."""
         self._swaps: dict[Key, float] = {}
-        """Keys that are not to be there any more, once others have taken their place; and when."""
+        """Keys that are not to be there any more, once others have taken their place; and when they
+        go: never, while those are not in the lists."""
         self.late_topics: set[str] = set()
         """Whose messages go by the tree until their keys are in the lists: that were published on
         before the epoch was settled, or have waited for too long."""
@@ -91,7 +98,7 @@ class Graph:
         self._changed: set[str] = set()
         self._generations: dict[str, int] = {}
         self._generation = self._oldest = 0
-        self._ways: dict[tuple[bytes, str], Ways | None] = {}
+        self._ways: dict[tuple[bytes, str], Ways] = {}
 
     # ---- which keys ----------------------------------------------------------------------
 
@@ -100,8 +107,8 @@ class Graph:
         """Whether all that was wanted at the beginning is in the lists."""
         return self._initial is not None and not self._initial
 
-    def want(self, wanted: Set[Key], unwanted: Set[Key], swap_s: float) -> bool:
-        """These are to be in the lists, those not; whether some stay until `swap_s` at least."""
+    def want(self, wanted: Set[Key], unwanted: Set[Key]) -> bool:
+        """These are to be in the lists, those not; whether some stay until `retire`."""
         if self._initial is None:
             self._initial = set(wanted)
         for key in sorted(wanted, key=lambda each: each.place):  # side by side they would queue
@@ -113,7 +120,7 @@ class Graph:
         groups = Groups(key.topic for key in self._unusable - unwanted if leaving)
         for key in leaving:
             if groups.overlaps(key.topic):
-                self._swaps.setdefault(key, swap_s)
+                self._swaps.setdefault(key, inf)
             else:
                 self._swaps.pop(key, None)
                 self.lists.remove(key)
@@ -122,14 +129,21 @@ class Graph:
         self._initial &= self._unusable
         return bool(self._swaps)
 
-    def retire(self, now_s: float) -> bool:
-        """Remove those whose place has been taken; whether some are left."""
+    def retire(self, now_s: float, swap_s: float) -> bool:
+        """Remove keys whose place was found taken `swap_s` ago; whether some are left.
+
+        Counted from when those that take it are in the lists, however long that took: only then
+        publishers begin to hear of them.
+        """
         groups = Groups(key.topic for key in self._unusable)
-        due = [key for key, at_s in self._swaps.items() if at_s <= now_s]
-        for key in sorted(due):
-            if not groups.overlaps(key.topic):
-                del self._swaps[key]
-                self.lists.remove(key)
+        for key, at_s in self._swaps.items():
+            if groups.overlaps(key.topic):
+                self._swaps[key] = inf
+            elif at_s == inf:
+                self._swaps[key] = now_s + swap_s
+        for key in sorted(key for key, at_s in self._swaps.items() if at_s <= now_s):
+            del self._swaps[key]
+            self.lists.remove(key)
         return bool(self._swaps)
 
     # ---- what others say -----------------------------------------------------------------
@@ -250,17 +264,23 @@ class Graph:
                 return self._strategy(table, keys) if own else [RangeHop(neighbor, keys)]
         return []
 
-    def ways_of_label(self, label: bytes, topic: str) -> Ways | None:
-        """Where a range goes on that came here; None if this node is none of the group's."""
-        if len(label) <= EPOCH_BYTES or not label.startswith(self.epoch):
-            return None
+    def is_of_epoch(self, label: bytes) -> bool:
+        """Whether it says where a message goes in this graph."""
+        return len(label) > EPOCH_BYTES and label.startswith(self.epoch)
+
+    def ways_of_label(self, label: bytes, topic: str) -> Ways:
+        """Where a range of this epoch goes on that came here.
+
+        Nowhere if this node is none of the group's any more: before it was out of the lists, all
+        that had it in their tables have sent again what was not acknowledged (`lists`).
+        """
         if (label, topic) not in self._ways:
             if len(self._ways) >= MAX_REMEMBERED:
                 self._ways.clear()
             self._ways[label, topic] = self._find_ways(label, topic)
         return self._ways[label, topic]
 
-    def _find_ways(self, label: bytes, topic: str) -> Ways | None:
+    def _find_ways(self, label: bytes, topic: str) -> Ways:
         keys = range_from(label[EPOCH_BYTES:], topic)
         table, group = self.lists.table, keys.low.topic
         self._routed.add(group)
@@ -268,9 +288,13 @@ class Graph:
         inside = subscriber in keys and subscriber in table
         if inside and (self.lists.is_usable(subscriber) or publisher not in table):
             return Ways(self._labeled(self._strategy(table, keys), topic), "")
-        if publisher not in table:
-            return None
-        return Ways(self._labeled(self._approach(keys), topic), group)
+        if publisher in table:
+            hops = self._approach(keys)
+            return Ways(self._labeled(hops, topic), group, only_passes=not inside)
+        if subscriber in table:
+            hops = along(table[subscriber], keys)
+            return Ways(self._labeled(hops, topic), "", only_passes=True)
+        return Ways((), "", is_member=False)
 
     def _labeled(self, hops: list[RangeHop], topic: str) -> tuple[tuple[str, bytes], ...]:
         return tuple((hop.neighbor.node, self.epoch + label_of(hop.keys, topic)) for hop in hops)

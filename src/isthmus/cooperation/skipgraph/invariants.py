@@ -138,7 +138,7 @@ def _check_relay_free(
         assert name in members, f"{topic} from {source} comes to {name}, which is none of its own"
         reached.add(name)
         further = graphs[name].ways_of_label(label, topic)
-        assert further is not None, f"{name} does not know what to do with {topic}"
+        assert further.is_member, f"{name} does not know what to do with {topic}"
         front += further.hops
     missing = wanted - reached
     assert not missing, f"{topic} from {source} does not reach {sorted(missing)}"

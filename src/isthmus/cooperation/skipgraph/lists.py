@@ -61,6 +61,9 @@ MAX_ASKED: Final = 10_000
 """How many are asked for one place, at most; then somebody sends this node round."""
 
 
+MAX_LOOKS: Final = 6
+
+
 class ListActions(Protocol):
     """What is to be done; none of it calls back."""
 
@@ -108,7 +111,7 @@ class _Doing(Enum):
 class _Seat:
     """A key of this node."""
 
-    __slots__ = ("asked", "doing", "key", "level", "levels", "wanted")
+    __slots__ = ("asked", "doing", "key", "level", "levels", "looks", "wanted")
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -119,6 +122,8 @@ class _Seat:
         self.level = 0
         """In which it does that."""
         self.asked = 0
+        self.looks = 0
+        """How often it was looked since somebody was asked for its place."""
 
     @property
     def is_usable(self) -> bool:
@@ -146,6 +151,10 @@ class Lists:
         self._seats: dict[Key, _Seat] = {}
         self._locked: dict[tuple[Key, int], list[tuple[str, Insert | Remove]]] = {}
         """Entries to the right that wait for their other end, and who waits for them."""
+        self._unanswered: dict[tuple[Key, int], int] = {}
+        """Of those, which wait for an answer that is given at once; and after how many others."""
+        self._asked_for = self._looked = 0
+        """How many such answers were waited for, now and when `look` was called."""
         self._leaving: dict[tuple[Key, int], Neighbor] = {}
         """Of those, which wait because a key is taken out: that one."""
         self._entering = 0
@@ -184,6 +193,21 @@ class Lists:
     def is_usable(self, key: Key) -> bool:
         seat = self._seats.get(key)
         return seat is not None and seat.is_usable
+
+    def look(self) -> bool:
+        """Whether somebody is mute: has owed an answer since this was asked last.
+
+        Who is asked for a place may have to wait for others itself, so it has `MAX_LOOKS` times as
+        long for that.  A key that leaves, and is not let go, harms nobody but those that wait for a
+        place beside it, who find that out.
+        """
+        mute = any(number <= self._looked for number in self._unanswered.values())
+        self._looked = self._asked_for
+        for seat in self._seats.values():
+            if seat.doing is _Doing.JOINS:
+                seat.looks += 1
+                mute = mute or seat.looks > MAX_LOOKS
+        return mute
 
     # ---- events --------------------------------------------------------------------------
 
@@ -277,7 +301,7 @@ class Lists:
                     self._later[seat.key] = None
                     return
                 self._entering += 1
-            seat.doing, seat.level, seat.asked = _Doing.JOINS, seat.levels, 0
+            seat.doing, seat.level, seat.asked, seat.looks = _Doing.JOINS, seat.levels, 0, 0
             self._send(self._here, self._request(seat))
         elif not seat.wanted and seat.levels:
             level = seat.levels - 1
@@ -298,6 +322,7 @@ class Lists:
     def _sent_on(self, go: Go) -> None:
         seat = self._expecting(go.to, go.level)
         seat.asked += 1
+        seat.looks = 0
         leads = self._is_in(go.nearer, go.level) and go.nearer.key < go.to
         if not leads or seat.asked > MAX_ASKED:
             raise RemoteProtocolError(f"a way to the place of {go.to.topic!r} that leads nowhere")
@@ -330,7 +355,7 @@ class Lists:
             self._joined(seat, None)
             self._go_on(seat)
         else:
-            self._locked[key, level] = []
+            self._lock(key, level)
             self._send(right.node, Left(level, key, right.key, None))
 
     def _joined(self, seat: _Seat, status: Status | None) -> None:
@@ -387,7 +412,7 @@ class Lists:
         is_there = right == Neighbor(key, sender)
         if is_there != isinstance(request, Remove):
             raise RemoteProtocolError(f"{sender} puts in or takes out {key.topic!r} twice")
-        self._locked[own, level] = []
+        self._lock(own, level)
         if isinstance(request, Insert):
             self._set(own, Side.RIGHT, level, Neighbor(key, sender))
             self._send(sender, Inserted(level, own, key, right, self._status(own, key, level)))
@@ -438,6 +463,12 @@ class Lists:
             self._joined(self._expecting(key, level), said.status)
         self._unlock(key, level)
 
+    def _lock(self, key: Key, level: int) -> None:
+        """Until somebody has answered, which it does at once."""
+        self._locked[key, level] = []
+        self._asked_for += 1
+        self._unanswered[key, level] = self._asked_for
+
     def _unlock(self, key: Key, level: int) -> None:
         """Who waited is answered: those beyond the next key are sent there, of others the first.
 
@@ -446,6 +477,7 @@ class Lists:
         waiting = self._locked.pop((key, level), None)
         if waiting is None:
             raise RemoteProtocolError(f"news of {key.topic!r} that nobody waits for")
+        self._unanswered.pop((key, level), None)
         seat = self._seats.get(key)
         if seat is not None:
             self._go_on(seat)

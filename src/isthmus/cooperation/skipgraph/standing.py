@@ -34,7 +34,10 @@ from isthmus.cooperation.skipgraph.messages import EPOCH_BYTES, Fit, InEpoch
 __all__ = ["MAX_EARLY", "Phase", "Standing"]
 
 MAX_EARLY: Final = 20_000
+MAX_EARLY_BYTES: Final = 8 << 20
 """Of what one node says in an epoch that has not begun here."""
+EARLY_COST: Final = 200
+"""Bytes that a message takes beside its text, roughly."""
 
 
 class Phase(Enum):
@@ -53,6 +56,7 @@ class Standing:
         self._fits: dict[str, Fit] = {}
         self._nodes: Set[str] = frozenset()
         self._early: dict[str, list[InEpoch]] = {}
+        self._early_bytes: dict[str, int] = {}
         self._unready: set[str] = set()
         self.epoch = b""
         """The name of the epoch; empty: there is none."""
@@ -75,13 +79,13 @@ class Standing:
     def heard(self, name: str, fit: Fit) -> bool:
         """How another one does; likewise."""
         self._fits[name] = fit
-        self._early.pop(name, None)  # of an epoch that is over
+        self._forget_early(name)  # of an epoch that is over
         return self._look()
 
     def gone(self, name: str) -> bool:
         """A link is lost."""
         self._fits.pop(name, None)
-        self._early.pop(name, None)
+        self._forget_early(name)
         return self._look()
 
     def _look(self) -> bool:
@@ -108,14 +112,20 @@ class Standing:
         self._unready.discard(name)
         return was_joining and self.phase is Phase.SETTLED
 
-    def is_early(self, name: str, said: InEpoch) -> bool:
-        """It may be of an epoch to come, and waits; False if too much does."""
+    def is_early(self, name: str, said: InEpoch, size: int) -> bool:
+        """It may be of an epoch to come, and waits; False if too much does, and is forgotten."""
         waiting = self._early.setdefault(name, [])
         waiting.append(said)
-        if len(waiting) > MAX_EARLY:
-            waiting.clear()
+        taken = self._early_bytes.get(name, 0) + size + EARLY_COST
+        self._early_bytes[name] = taken
+        if len(waiting) > MAX_EARLY or taken > MAX_EARLY_BYTES:
+            self._forget_early(name)
             return False
         return True
+
+    def _forget_early(self, name: str) -> None:
+        self._early.pop(name, None)
+        self._early_bytes.pop(name, None)
 
     def take_early(self) -> list[tuple[str, InEpoch]]:
         """What was said in the epoch that has begun just now; what was before that is forgotten."""
@@ -127,5 +137,5 @@ class Standing:
             taken += [(name, said) for said in waiting[: last + 1] if said.epoch == self.epoch]
             del waiting[: last + 1]
             if not waiting:
-                del self._early[name]
+                self._forget_early(name)  # else all of it counts as long as some of it waits
         return taken

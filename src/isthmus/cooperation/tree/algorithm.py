@@ -408,7 +408,7 @@ class SpanningTree(CooperationAlgorithm):
             And who has it from a neighbor that is in the tree gets it again from the first one that
             has it: so what comes again comes in order.
             """
-            if source is not None and self._uses(source, tree) and _in_trees(labels):
+            if source is not None and self._sends_again(source, tree, labels):
                 return False
             if before is None or before.label not in labels:
                 return True
@@ -431,8 +431,11 @@ class SpanningTree(CooperationAlgorithm):
         For algorithms that have other ways as well.
         """
         tree = self._building.tree
-        there = source is not None and tree is not None and self._uses(source, tree)
-        return not (there and _in_trees(labels))
+        return source is None or tree is None or not self._sends_again(source, tree, labels)
+
+    def _sends_again(self, source: SessionInfo, tree: Tree, labels: Set[bytes]) -> bool:
+        """Whether what came from there, and went on with these labels, comes again in the tree."""
+        return self._uses(source, tree) and _in_trees(labels)
 
     def _synchronize(self) -> None:
         """All that is to be known of these neighbors is known."""

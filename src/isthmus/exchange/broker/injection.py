@@ -42,7 +42,7 @@ from typing import Final, Protocol
 from isthmus.errors import MalformedPacket
 from isthmus.exchange.broker.aversions import Aversions, is_special
 from isthmus.exchange.link.lane import IN_HAND_BYTES
-from isthmus.exchange.traffic.message import Message, plain_to_broker, to_broker
+from isthmus.exchange.traffic.message import Fate, Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import free_packet_id
@@ -279,6 +279,7 @@ class Injection:
                 kept.append(entry)
         self._waiting = kept
         for entry in given_up:
+            entry.message.misses()
             entry.finish()
         return len(given_up)
 
@@ -432,6 +433,7 @@ class Injection:
         if code is not None:
             self._counters["inject_refused"] += 1
             self._shell.refused(entry.message, code)
+            entry.message.misses(Fate.REFUSED)
         entry.finish()
         self._advance()
 
@@ -469,6 +471,7 @@ class Injection:
     def _set_aside(self, entry: InjectedMessage, cause: str) -> None:
         self._counters["set_aside"] += 1
         self._shell.set_aside(entry.message, cause)
+        entry.message.misses(Fate.REFUSED)
         entry.finish()
 
 

@@ -22,6 +22,7 @@ from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
     from isthmus.exchange.client.client_session import ClientSession
+    from isthmus.exchange.client.confirming import Confirming
     from isthmus.exchange.client.relay import Relay
 
 __all__ = ["BrokerSession"]
@@ -79,13 +80,13 @@ class BrokerSession(Session):
         counters = relay.counters
         counters.broker_bytes += len(data)
         if self.passing:
-            if len(data) <= self.passing:
-                self.passing -= len(data)
-                client.wire.write(data)
+            rest, data = data[: self.passing], data[self.passing :]
+            self.passing -= len(rest)
+            client.wire.write(rest)
+            if not self.passing and client.confirming is not None:
+                client.confirming.flush()
+            if not data:
                 return
-            client.wire.write(data[: self.passing])
-            data = data[self.passing :]
-            self.passing = 0
         if self.buffer.pending_bytes and not (data := self.buffer.push(data)):
             return
         try:
@@ -101,6 +102,8 @@ class BrokerSession(Session):
             self._find_answers(data, offsets, client)
             if client.status is not _ESTABLISHED:
                 return
+        if client.confirming:
+            data, offsets = self._with_confirmed(data, offsets, client.confirming)
         if self.answered:
             if offsets[-1] == len(data):
                 client.wire.write(data)
@@ -143,6 +146,13 @@ class BrokerSession(Session):
                     refused=stop > pos + 2 and data[pos + 2] >= 0x80,
                     final=head == PUBACK,
                 )
+
+    def _with_confirmed(
+        self, data: bytes, offsets: Sequence[int], confirming: Confirming
+    ) -> tuple[bytes, Sequence[int]]:
+        """Keep the acknowledgments back of what the fabric has not confirmed yet."""
+        told = b"".join([confirming.answer(data[start:stop]) for start, stop in pairwise(offsets)])
+        return told + data[offsets[-1] :], (0, len(told))
 
     def _show(self, client: ClientSession, frame: bytes) -> None:
         if client.handle is None:

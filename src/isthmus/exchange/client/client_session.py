@@ -46,6 +46,7 @@ from isthmus.exchange.client.checks import (
     check_topics,
 )
 from isthmus.exchange.client.client import Pair
+from isthmus.exchange.client.confirming import Confirming
 from isthmus.exchange.client.input import ClientInput
 from isthmus.exchange.client.life import ClientEvent, ClientState
 from isthmus.exchange.client.pending import address_group
@@ -98,6 +99,7 @@ class ClientSession(ClientInput):
     __slots__ = (
         "aliases",
         "awaited",
+        "confirming",
         "connected",
         "disconnected",
         "handle",
@@ -129,6 +131,7 @@ class ClientSession(ClientInput):
         """SUBSCRIBEs, UNSUBSCRIBEs and withheld PUBLISHes that the broker has not answered."""
         self.unreleased = Unreleased()
         """Its session's, once it is accepted."""
+        self.confirming = Confirming(self, relay.confirm.within_s) if relay.confirm.is_on else None
         self.withheld_flags = 0
         """Flags of a PUBLISH that its broker's CONNACK does not grant."""
         self.withheld: dict[int, tuple[bytes, bytes]] = {}
@@ -179,6 +182,8 @@ class ClientSession(ClientInput):
         self.happens(ClientEvent.FINISHED)
         self._cancel_timer()
         self._forget_pending()
+        if self.confirming is not None:
+            self.confirming.close()
         if self.hold is not None:
             self.hold.client = None  # the link may keep it for long
         if self.paired is not None:
@@ -464,8 +469,19 @@ class ClientSession(ClientInput):
         if message.qos == 2 and self.unreleased.is_repetition(
             publish_id(frame), dup=bool(frame[0] & DUP)
         ):
+            if self.confirming is not None:
+                self.confirming.repeated(publish_id(frame))
             return  # sent again, and passed on before [MQTT-4.3.3-10]
-        exchange.client_publish(message, self._hold_for_link)
+        confirmed = None
+        if (
+            self.confirming is not None
+            and message.qos
+            # At QoS 2 its own broker retains it when it is released: not so late as that.
+            and not (message.retain and message.qos == 2)
+            and self.relay.confirm.confirms(message.topic)
+        ):
+            confirmed = self.confirming.publish(publish_id(frame), message.qos)
+        exchange.client_publish(message, self._hold_for_link, confirmed)
         self._took_time()
 
     def _withhold(self, frame: bytes, topic: bytes) -> None:
@@ -520,6 +536,20 @@ class ClientSession(ClientInput):
             self.happens(ClientEvent.OUT_OF_TIME)
         else:
             self.go_on(self.relay.turns.slice_ends_s())
+
+    # ---- what the fabric does not confirm ------------------------------------------------
+
+    def now(self) -> float:
+        return self.host.now()
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Cancellable:
+        return self.host.call_later(delay_s, callback)
+
+    def not_confirmed(self) -> None:
+        self.relay.counters.not_confirmed += 1
+
+    def close_unconfirmed(self) -> None:
+        self._close_for("not-confirmed", "MQTT 3.1.1 has no other answer")
 
     # ---- ends ----------------------------------------------------------------------------
 

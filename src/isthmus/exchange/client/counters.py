@@ -21,6 +21,7 @@ class Counters:
         "clients_closed",
         "clients_connected",
         "clients_refused",
+        "not_confirmed",
         "refusals",
         "slow_turns",
     )
@@ -36,6 +37,8 @@ class Counters:
         self.broker_packets = 0
         self.broker_connect_failures = 0
         self.broker_sessions_lost = 0
+        self.not_confirmed = 0
+        """Messages of which a publisher was told that somebody may do without them."""
         self.slow_turns = 0
         self.refusals: Counter[str] = Counter()
         """Connections that the node ended, by cause."""

@@ -22,11 +22,13 @@ __all__ = ["Unreleased"]
 class Unreleased(set[int]):
     """Packet identifiers of one session."""
 
-    __slots__ = ("doubtful",)
+    __slots__ = ("doubtful", "unconfirmed")
 
     def __init__(self) -> None:
         super().__init__()
         self.doubtful: set[int] = set()
+        self.unconfirmed: dict[int, object] = {}
+        """What the fabric is to confirm and has not (`confirming`)."""
 
     def is_repetition(self, packet_id: int, *, dup: bool) -> bool:
         """Whether a PUBLISH of this identifier was passed on before; it is noted in any case."""

@@ -61,7 +61,7 @@ __all__ = [
     "write_connect",
 ]
 
-WIRE_VERSION = "3"
+WIRE_VERSION = "4"
 AUTH_METHOD = "isthmus-hmac-sha256"
 NONCE_BYTES = 16
 PROOF_BYTES = 32
@@ -297,7 +297,7 @@ def link_key(secret: bytes) -> bytes:
     """
     if not secret:
         return b""
-    return hashlib.scrypt(secret, salt=b"isthmus link 3", n=1 << 14, r=8, p=1, dklen=32)
+    return hashlib.scrypt(secret, salt=b"isthmus link 4", n=1 << 14, r=8, p=1, dklen=32)
 
 
 def proof(key: bytes, role: str, dial: Hello, accept: Hello | None, nonces: bytes) -> bytes:

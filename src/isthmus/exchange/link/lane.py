@@ -12,10 +12,18 @@ sends again what was not acknowledged, in order, and the receiver recognizes wha
     PUBREL n  ──────────────────────────────▶
               ◀──────────────── PUBCOMP n
 
+              ◀─────── PUBACK or PUBREC n, 0x10   it is *taken*: it waits there, and here (below)
+              ◀─────── PUBACK or PUBREC n, 0x80   somebody does without it (0x83: a broker)
+
 "Safe" means that everyone this node passed the message on to has acknowledged it in turn: its
 broker, and the neighbors further on.  So a message that is acknowledged has reached every broker
 it was routed to, and a node that crashes with messages in hand has not acknowledged them; but for
 what had waited so long that it was let go (`isthmus.exchange.traffic.in_hand`).
+
+What is to be confirmed to its publisher (`Message.confirm`) is not let go: it is *taken*.  It makes
+room for others in the window, and is kept here until the neighbor says by name that it is safe, or
+missed (`$isthmus/safe`).  After a reconnect it is sent again as a new one, before all that came
+after it; who has it in hand knows it by its number in the fabric.
 
 Numbers belong to a *stream*: from a connection before which nothing was unacknowledged to the next
 such one, within one link object's life.  Each end says at the beginning of every connection which
@@ -37,7 +45,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
-from isthmus.exchange.traffic.message import Message, to_link
+from isthmus.exchange.traffic.message import Fate, Message, to_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
 from isthmus.mqtt.reason_codes import ReasonCode
@@ -50,9 +58,10 @@ SPAN = IDENTIFIERS // 2 - 2 * WINDOW
 MAX_BUSY = 4 * WINDOW
 """What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
 of it up."""
-IN_HAND_BYTES = 448
+IN_HAND_BYTES = 464
 """What it takes to know whom to acknowledge a message to, as measured."""
 
+_REASONS = frozenset(Fate)
 _UNSENT = -1
 _GONE = -1
 """The QoS of an entry that was sent in the place of an earlier one."""
@@ -102,6 +111,7 @@ class OutgoingLane:
         "_neighbor",
         "_next",
         "_oldest",
+        "_taken",
         "expired",
         "unacked_bytes",
     )
@@ -117,6 +127,8 @@ class OutgoingLane:
         """Sent before, on a connection that broke."""
         self._fresh: deque[Outgoing] = deque()
         """Never sent."""
+        self._taken: dict[tuple[str, str, bytes], Outgoing] = {}
+        """By origin, number and label: what the neighbor has, and has not said to be safe."""
         self._latest: dict[tuple[str, str], Outgoing] = {}
         """Of messages that were put again, by origin and number."""
         self.unacked_bytes = 0
@@ -124,7 +136,7 @@ class OutgoingLane:
 
     def __len__(self) -> int:
         """How many messages are not acknowledged."""
-        return len(self._in_flight) + len(self._again) + len(self._fresh)
+        return len(self._taken) + len(self._in_flight) + len(self._again) + len(self._fresh)
 
     def put(self, entry: Outgoing, *, again: bool = False) -> None:
         """Take it over until it is acknowledged, or expires.
@@ -196,9 +208,14 @@ class OutgoingLane:
             if entry.released or not (anew or self._is_superseded(entry)):
                 kept.append(entry)
             else:
-                entry.number = _UNSENT
                 anew.append(entry)
         self._again = kept
+        self._send_as_new(anew)
+
+    def _send_as_new(self, anew: list[Outgoing]) -> None:
+        """Entries in order, that were sent before, go before all that was not."""
+        for entry in anew:
+            entry.number = _UNSENT
         fresh = self._fresh
         while anew and fresh and fresh[0].message.place < anew[-1].message.place:
             # It went another way first, and comes here only now.
@@ -217,24 +234,58 @@ class OutgoingLane:
         """What was in flight will be sent again first, in order."""
         self._again.extendleft(reversed(self._in_flight.values()))
         self._in_flight.clear()
+        if self._taken:
+            # What the neighbor had to say of it may be lost; its number there is another one's.
+            taken, self._taken = self._taken, {}
+            sent = [entry for entry in self._again if not entry.released]
+            self._again = deque(entry for entry in self._again if entry.released)
+            self._send_as_new(sorted((*taken.values(), *sent), key=_place))
 
-    def acknowledged(self, head: int, packet_id: int) -> bytes:
+    def acknowledged(self, head: int, packet_id: int, reason: int = 0) -> bytes:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""
         entry = self._in_flight.get(packet_id)
         if entry is None:
             # After a reconnect a message can be acknowledged twice: because it became safe, and
             # because it was repeated.  And if it is not repeated yet, it will be.
             return b""
+        if reason:
+            if reason not in _REASONS or not entry.message.confirm:
+                raise RemoteProtocolError(f"an acknowledgment with the reason 0x{reason:02x}")
+            if reason != Fate.TAKEN:
+                entry.message.misses(Fate(reason))
         if head == PUBREC:
             if entry.qos != 2:
                 raise RemoteProtocolError("PUBREC for a message that is not QoS 2")
+            if reason == Fate.TAKEN:
+                entry = self._in_flight[packet_id] = self._move_to_taken(entry)
             entry.released = True
             return acknowledgment(PUBREL, packet_id)
         if (head == PUBACK) != (entry.qos == 1) or (head == PUBCOMP and not entry.released):
             raise RemoteProtocolError("an acknowledgment that does not fit the message's QoS")
         del self._in_flight[packet_id]
-        self._finish(entry)
+        if reason == Fate.TAKEN:
+            self._taken[*_key(entry), entry.label] = entry
+        else:
+            self._finish(entry)
         return b""
+
+    def _move_to_taken(self, entry: Outgoing) -> Outgoing:
+        """At QoS 2: what stays in its place, for the rest of the handshake."""
+        self._taken[*_key(entry), entry.label] = entry
+        rest = Outgoing(entry.message, entry.qos, None, entry.label)
+        rest.number = entry.number
+        self.unacked_bytes += rest.cost
+        return rest
+
+    def settled(self, origin: str, number: str, label: bytes, fate: Fate) -> bool:
+        """The neighbor says that what it had taken is safe, or missed; whether it was here."""
+        entry = self._taken.pop((origin, number, label), None)
+        if entry is None:
+            return False
+        if fate is not Fate.SAFE:
+            entry.message.misses(fate)
+        self._finish(entry)
+        return True
 
     def _finish(self, entry: Outgoing) -> None:
         if self._latest and self._latest.get(_key(entry)) is entry:
@@ -251,11 +302,12 @@ class OutgoingLane:
                 if entry.released or not unwanted(entry.message):
                     waiting.append(entry)
                 elif entry.qos != _GONE:
+                    entry.message.misses()
                     self._finish(entry)
 
     def unacknowledged(self) -> list[Outgoing]:
         """What it keeps, in order, but for what has been released."""
-        entries = [*self._in_flight.values(), *self._again, *self._fresh]
+        entries = [*self._taken.values(), *self._in_flight.values(), *self._again, *self._fresh]
         return [entry for entry in entries if not entry.released and entry.qos != _GONE]
 
     def take(self) -> list[Outgoing]:
@@ -265,6 +317,7 @@ class OutgoingLane:
         """
         entries = [*self._in_flight.values(), *self._again, *self._fresh]
         left = self.unacknowledged()
+        self._taken.clear()
         self._in_flight.clear()
         self._again.clear()
         self._fresh.clear()
@@ -302,11 +355,13 @@ class Held(Protocol):
 class Incoming:
     """The receiving half, for one stream."""
 
-    __slots__ = ("_accepted", "_busy", "answer", "relieving", "unsafe", "unsafe_bytes")
+    __slots__ = ("_accepted", "_busy", "_taken", "answer", "relieving", "unsafe", "unsafe_bytes")
 
     def __init__(self) -> None:
         self._accepted: int | None = None
         self._busy: set[int] = set()
+        self._taken: set[int] = set()
+        """What the neighbor was told to be taken, and is not safe."""
         self.answer: Callable[[bytes], None] | None = None
         """Sends to whoever the stream comes from now: another link may have taken it up."""
         self.unsafe: dict[int, Held] = {}
@@ -324,7 +379,9 @@ class Incoming:
         number = self._number(packet_id)
         if self._accepted is not None and number <= self._accepted:
             # If it is still on its way, the acknowledgment will follow.
-            return b"" if number in self._busy else _answer(number, qos)
+            if number in self._busy:
+                return b""
+            return _answer(number, qos, Fate.TAKEN if number in self._taken else 0)
         if len(self._busy) >= MAX_BUSY:
             raise RemoteProtocolError(
                 f"more than {MAX_BUSY} messages of one lane unacknowledged",
@@ -344,13 +401,20 @@ class Incoming:
         ahead = (residue - self._accepted) % IDENTIFIERS
         return self._accepted + (ahead if ahead <= IDENTIFIERS // 2 else ahead - IDENTIFIERS)
 
-    def safe(self, number: int, qos: int) -> bytes:
-        """The message is safe: the acknowledgment to send."""
+    def over(self, number: int, qos: int, reason: int = 0) -> bytes:
+        """The message is safe, or else as `reason` says: the acknowledgment to send."""
         self._busy.discard(number)
         if held := self.unsafe.pop(number, None):
             self.unsafe_bytes -= held.size
-        return _answer(number, qos)
+        if reason == Fate.TAKEN:
+            self._taken.add(number)
+        return _answer(number, qos, reason)
+
+    def settled(self, number: int) -> None:
+        """What was taken is safe, or missed."""
+        self._taken.discard(number)
 
 
-def _answer(number: int, qos: int) -> bytes:
-    return acknowledgment(PUBREC if qos == 2 else PUBACK, packet_id_of(number))
+def _answer(number: int, qos: int, reason: int) -> bytes:
+    first = PUBREC if qos == 2 else PUBACK
+    return acknowledgment(first, packet_id_of(number), bytes((reason,)) if reason else b"")

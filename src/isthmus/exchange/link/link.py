@@ -22,20 +22,31 @@ enough.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
-from isthmus.cooperation.api import LinkTraffic, SessionInfo, SessionStatus
+from isthmus.cooperation.api import MAX_LABEL_BYTES, LinkTraffic, SessionInfo, SessionStatus
+from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
-from isthmus.exchange.traffic.message import Message, from_link, publish_bytes, to_link
-from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
+from isthmus.exchange.traffic.message import Fate, Message, from_link, publish_bytes, to_link
+from isthmus.mqtt.publish_layout import PUBCOMP, PUBLISH, acknowledgment
 from isthmus.tables import step
 
-__all__ = ["MAX_CONTROL_BYTES", "Link", "Room"]
+__all__ = ["MAX_CONTROL_BYTES", "SETTLED_TOPIC", "Link", "Room", "settled_line"]
+
+SETTLED_TOPIC = "$isthmus/safe"
+_SETTLED = re.compile(
+    rb"([+!-])([A-Za-z0-9._-]{1,64})(?:~((?:[0-9a-f]{2}){1,%d}))?#([0-9a-f]{1,32}\.[0-9a-f]{1,32})"
+    % MAX_LABEL_BYTES
+)
+"""What has become of it, its origin, label and number there."""
+_FATES = {b"+": Fate.SAFE, b"-": Fate.MISSED, b"!": Fate.REFUSED}
+_SIGNS = {fate: sign for sign, fate in _FATES.items()}
 
 MAX_CONTROL_BYTES = 1 << 20
 """What every node takes, whatever it says of clients' messages."""
@@ -198,9 +209,10 @@ class Link:
         `again` if it was sent there before, with another label.
         """
         if self._too_large(message):
+            message.misses()
             return
         lane = self._lane_of(message.topic, self.lanes)
-        qos = min(message.qos, self.qos)
+        qos = min(message.qos, max(self.qos, message.confirm))
         if qos == 0:
             frame = to_link(message, 0, 0, now_s, label)
             self._send_frame(lane, frame)
@@ -308,6 +320,8 @@ class Link:
             connection = self.connections[lane]
             if connection is not None:
                 connection.send(answer)
+                if answer[0] & 0xF0 == PUBLISH:
+                    self.control_went(answer)
 
     def released(self, lane: int, packet_id: int) -> None:
         """PUBREL came."""
@@ -315,12 +329,28 @@ class Link:
         if connection is not None:
             connection.send(acknowledgment(PUBCOMP, packet_id))
 
-    def acknowledged(self, lane: int, head: int, packet_id: int, now_s: float) -> None:
-        answer = self.outgoing[lane].acknowledged(head, packet_id)
+    def acknowledged(
+        self, lane: int, head: int, packet_id: int, now_s: float, reason: int = 0
+    ) -> None:
+        answer = self.outgoing[lane].acknowledged(head, packet_id, reason)
         connection = self.connections[lane]
         if answer and connection is not None:
             connection.send(answer)
         self.transmit(lane, now_s)
+        if self._waiting:
+            self.look_for_room()
+
+    def settled(self, payload: bytes) -> None:
+        """The neighbor names what it had taken, and what has become of it."""
+        for line in payload.splitlines():
+            found = _SETTLED.fullmatch(line)
+            if found is None:
+                raise RemoteProtocolError(f"{line[:80]!r} names no message that was taken")
+            sign, origin, label, number = found.groups(default=b"")
+            key = origin.decode(), number.decode(), bytes.fromhex(label.decode())
+            for lane in self.outgoing:
+                if lane.settled(*key, _FATES[sign]):
+                    break
         if self._waiting:
             self.look_for_room()
 
@@ -385,3 +415,9 @@ class Link:
             for go_on in each:
                 go_on()
         return lost
+
+
+def settled_line(message: Message) -> bytes:
+    """By which the neighbor that a message came from is told what has become of it."""
+    label = f"~{message.label.hex()}" if message.label else ""
+    return _SIGNS[message.fate] + f"{message.origin}{label}#{message.number}".encode()

@@ -56,10 +56,10 @@ class Detours:
         self._tasks: deque[Iterator[None]] = deque()
         self._ways_round: dict[str, tuple[str | None, float]] = {}
         """Of neighbors whose own link does not carry messages: how they are reached, since when."""
-        self.wait_for_path: Callable[[Message, Held | None], None]
-        """Holds a message until the algorithm knows where it goes."""
-        self.wait_for_another_path: Callable[[Message, Held | None, str], None]
-        """The same, of one whose neighbor is given up."""
+        self.wait_for_path: Callable[[Message, Held | None, str], None]
+        """Holds a message until the algorithm knows where it goes; and who is given up with it."""
+        self.has_old_label: Callable[[Message, Held | None], bool]
+        """Whether it came by a way that is not in use any more: then it is held, too."""
 
     def routes_changed(self) -> None:
         if self.recovery.active and not self._looking:
@@ -145,8 +145,8 @@ class Detours:
     def _send_if_wanted(self, neighbor: str, entry: Outgoing) -> None:
         message = entry.message
         present = self._routes.of(message, self._source(message))
-        if present.pending:
-            self.wait_for_path(message, entry.in_hand)
+        if present.pending or self.has_old_label(message, entry.in_hand):
+            self.wait_for_path(message, entry.in_hand, "")
             entry.finish(neighbor)
             return
         for hop in present.hops:
@@ -202,8 +202,8 @@ class Detours:
         """
         message = entry.message
         present = self._routes.of(message, self._source(message))
-        if present.pending:
-            self.wait_for_another_path(message, entry.in_hand, neighbor)
+        if present.pending or self.has_old_label(message, entry.in_hand):
+            self.wait_for_path(message, entry.in_hand, neighbor)
             entry.finish(neighbor)
             return False
         hops = [
@@ -221,14 +221,17 @@ class Detours:
             self._counters["rerouted"] += 1
         for link, label in hops:
             link.send(message, self._host.now(), entry.in_hand, label)
-        entry.finish(neighbor)
+        sent = new if message.arrived_s < since_s else message.passed_to
+        missed = way is None or all(way != session.name for session, _ in sent)
         if not self._guard.knows_ways:
             reached = self._routes.reaches(neighbor)
             if reached is None:
-                return not any(hop in message.passed_to for hop in present.hops)
-            return not reached
-        sent = new if message.arrived_s < since_s else message.passed_to
-        return way is None or all(way != session.name for session, _ in sent)
+                reached = any(hop in message.passed_to for hop in present.hops)
+            missed = not reached
+        if missed:
+            message.misses()
+        entry.finish(neighbor)
+        return missed
 
     def present(self, message: Message) -> Route:
         """Where `message` goes now, whatever was remembered of its topic."""

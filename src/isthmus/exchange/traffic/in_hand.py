@@ -5,14 +5,18 @@
 
 A message is *safe* when every branch that it was passed on to has acknowledged it; until it has
 been routed it waits for this node itself (`HERE`).  Then it is acknowledged to the neighbor that it
-came from.  A copy of it that comes meanwhile is acknowledged with it.
+came from.  A copy of it that comes meanwhile is acknowledged with it.  If the two neighbors have it
+from each other, only the one nearer to its origin waits for the other: so they do not wait in a
+circle, and from the origin on somebody waits for each who has it.
 
 What waits for one branch of a node must not stop what goes to the others.  A branch that is away,
 or slow, would fill the window of the lane (`lane.WINDOW`), and nothing would come over it any more,
 for anybody.  So of what has come over a lane only the latest `MAX_UNSAFE` messages are left
 unacknowledged, and no more bytes than leave room in the queue of the neighbor, which else would
 hold its publishers back; what is older is *let go*: acknowledged early, and from then on in this
-node's memory alone.  That goes on while there is room where it waits:
+node's memory alone.  But what is to be confirmed to its publisher is *taken*: the neighbor is told
+that it need not wait in its window any longer, keeps it, and is told by name when it is safe, or
+somebody does without it.  That goes on while there is room where it waits:
 
     a link that is up        `queue_bytes`; beyond, nothing is let go: the neighbor waits
     a link that is down      `queue_bytes`; beyond, its neighbor is given up
@@ -35,10 +39,20 @@ from typing import Final
 from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import IN_HAND_BYTES, WINDOW, Incoming
-from isthmus.exchange.link.link import Link
-from isthmus.exchange.traffic.message import Message
+from isthmus.exchange.link.link import SETTLED_TOPIC, Link, settled_line
+from isthmus.exchange.traffic.message import Fate, Message
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import Publish
 
-__all__ = ["BROKER", "HERE", "MAX_UNSAFE", "BrokerQueue", "InHand", "MessagesInHand"]
+__all__ = [
+    "BROKER",
+    "HERE",
+    "MAX_UNSAFE",
+    "BrokerQueue",
+    "Confirmation",
+    "InHand",
+    "MessagesInHand",
+]
 
 HERE: Final = "this node"
 BROKER: Final = "the broker"
@@ -52,6 +66,8 @@ LET_GO_S: Final = 10.0
 """When those that wait for each other in a ring that is being cut stop doing so."""
 PART: Final = 8
 """What is given up at once is this part of the bound."""
+SETTLED_AT_ONCE: Final = 200
+"""Messages in one packet."""
 MAX_SHOWN: Final = 2_000
 """Of how many messages `status` says what they wait for: the oldest."""
 
@@ -62,12 +78,15 @@ class InHand:
     __slots__ = (
         "_copies",
         "_hand",
+        "copy_of",
         "incoming",
         "let_go",
         "message",
         "number",
         "qos",
         "size",
+        "taken",
+        "waited",
         "waits_for",
     )
 
@@ -84,6 +103,12 @@ class InHand:
         self.waits_for = [HERE]
         self.let_go = False
         """It was acknowledged although it is not safe."""
+        self.waited = False
+        """For its coming again, in vain (`provisional`)."""
+        self.taken = False
+        """The neighbor knows that it is not safe, and does not wait for it in its window."""
+        self.copy_of: InHand | None = None
+        """The one that it is acknowledged with."""
         self._copies: list[InHand] | None = None
 
     def wait_for(self, branch: str) -> None:
@@ -94,17 +119,34 @@ class InHand:
         self.waits_for.remove(branch)
         if not self.waits_for:
             self._hand.forget(self)
-            if not self.let_go:
+            if self.taken:
+                self.incoming.settled(self.number)
+                self._hand.settled(self)
+                self._answer_copies()
+            elif not self.let_go:
                 self.acknowledge()
 
     def acknowledge(self) -> None:
         """To the neighbor; if another stream runs there now, nobody waits for this."""
-        answer = self.incoming.safe(self.number, self.qos)
+        message = self.message
+        self._answer(message.fate if message.confirm else Fate.SAFE)
+        self._answer_copies()
+
+    def take(self) -> None:
+        """Tell the neighbor that it is here, and not safe."""
+        self.taken = True
+        self._answer(Fate.TAKEN)
+
+    def _answer(self, reason: int) -> None:
+        answer = self.incoming.over(self.number, self.qos, reason)
         if self.incoming.answer is not None:
             self.incoming.answer(answer)
+
+    def _answer_copies(self) -> None:
         if self._copies is not None:
             copies, self._copies = self._copies, None
             for copy in copies:
+                copy.message.fate = self.message.fate
                 copy.acknowledged_by(HERE)
 
     def add_copy(self, copy: InHand) -> None:
@@ -141,6 +183,26 @@ class InHand:
         return self.message.came_from.name if self.message.came_from is not None else ""
 
 
+class Confirmation(InHand):
+    """A message of a local client, which waits to be confirmed to it."""
+
+    __slots__ = ("_confirmed",)
+
+    def __init__(self, message: Message, confirmed: Callable[[Fate], None]) -> None:
+        """`confirmed` is told, once, what has become of it."""
+        self.message = message
+        self.size = message.cost
+        self.waits_for = [HERE]
+        self.let_go = self.taken = self.waited = False
+        self.copy_of = self._copies = None
+        self._confirmed = confirmed
+
+    def acknowledged_by(self, branch: str) -> None:
+        self.waits_for.remove(branch)
+        if not self.waits_for:
+            self._confirmed(self.message.fate)
+
+
 class MessagesInHand:
     """All of them, by origin, number and label.
 
@@ -154,6 +216,7 @@ class MessagesInHand:
         counters: Counter[str],
         has_room: Callable[[Message], bool],
         *,
+        node_id: str,
         queue_bytes: int,
         hold_s: float,
     ) -> None:
@@ -161,10 +224,13 @@ class MessagesInHand:
         self._host = host
         self._counters = counters
         self._has_room = has_room
+        self._node_id = node_id
         self._queue_bytes = queue_bytes
         self._hold_s = hold_s
         self._messages: dict[tuple[str, str, bytes], InHand] = {}
         self._at_broker: dict[str, BrokerQueue] = {}
+        self._settled: dict[Incoming, list[bytes]] = {}
+        """Of what was taken, and has come to its end in this turn."""
         self.only_here = 0
         """Messages that were let go and still wait: nobody before this node has them."""
         self.stopping = False
@@ -204,13 +270,34 @@ class MessagesInHand:
     def repeated(self, copy: InHand) -> None:
         """It was here before: acknowledged when that one is safe, which it may be already."""
         first = self._messages.get(_key(copy.message))
-        if first is None or first.let_go or first.was_passed_to(copy.message.came_from):
+        if first is None or first.let_go:
+            copy.acknowledged_by(HERE)
+            return
+        is_nearer = (copy.message.hops - 1, copy.neighbor) < (first.message.hops, self._node_id)
+        if not is_nearer and first.was_passed_to(copy.message.came_from):
             # A neighbor that has it from here too must not wait for us to wait for it.
             copy.acknowledged_by(HERE)
             return
+        copy.copy_of = first
         first.add_copy(copy)
-        # In a ring that is being cut, three or more may wait for each other.
-        self._host.call_later(LET_GO_S, lambda: first.give_in(copy))
+        copy.incoming.hold(copy.number, copy)
+        if not is_nearer:
+            # In a ring that is being cut, three or more may wait for each other.
+            self._host.call_later(LET_GO_S, lambda: first.give_in(copy))
+
+    def settled(self, in_hand: InHand) -> None:
+        """What was taken is safe, or missed: its neighbor is told, with others of this turn."""
+        if not self._settled:
+            self._host.call_later(0.0, self._tell_settled)
+        self._settled.setdefault(in_hand.incoming, []).append(settled_line(in_hand.message))
+
+    def _tell_settled(self) -> None:
+        settled, self._settled = self._settled, {}
+        for incoming, lines in settled.items():
+            for begin in range(0, len(lines), SETTLED_AT_ONCE):
+                payload = b"\n".join(lines[begin : begin + SETTLED_AT_ONCE])
+                if incoming.answer is not None:
+                    incoming.answer(encode(Publish(SETTLED_TOPIC, payload), 5))
 
     # ---- letting go ----------------------------------------------------------------------
 
@@ -226,9 +313,14 @@ class MessagesInHand:
         while self._leaves_too_much(incoming, link):
             oldest = next(iter(incoming.unsafe.values()))
             assert isinstance(oldest, InHand)
+            if oldest.copy_of is not None:
+                oldest.copy_of.give_in(oldest)
+                continue
             at_broker = self._at_broker.get(oldest.neighbor)
             if (at_broker is None or at_broker.has_room()) and self._has_room(oldest.message):
-                if oldest.waits_for:  # else it was given up to make room
+                if oldest.waits_for and oldest.message.confirm:
+                    oldest.take()
+                elif oldest.waits_for:  # else it was given up to make room
                     oldest.let_go = True
                     self.only_here += 1
                     oldest.acknowledge()

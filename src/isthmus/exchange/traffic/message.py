@@ -7,10 +7,11 @@ A link's PUBLISH is MQTT 5 whatever the client spoke.  Its QoS bits are the link
 message itself needs on the way stands in a user property that always comes first:
 
     name  "$i"
-    value <QoS> <hops> ":" <origin> ["~" <label>] ["@" <version>] ["#" <number>]
+    value <QoS> <hops> ["!"] ":" <origin> ["~" <label>] ["@" <version>] ["#" <number>]
 
-with the publisher's QoS as a digit, the hops so far in decimal, the id of the node where the
-message entered the fabric, the algorithm's label in hexadecimal, for a retained message its
+with the publisher's QoS as a digit, the hops so far in decimal, "!" if its publisher is told only
+when every broker that wants it has it (`confirm`), the id of the node where the message entered
+the fabric, the algorithm's label in hexadecimal, for a retained message its
 version, and the number that it got where it entered: always at QoS 1 and 2, at QoS 0 if the
 algorithm's topology is not a tree.  How many hops are too many is for the receiver to say
 (`Traffic`).
@@ -25,6 +26,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from enum import IntEnum
 
 from isthmus.cooperation.api import MAX_LABEL_BYTES, Hop, SessionInfo
 from isthmus.errors import MalformedPacket, RemoteProtocolError
@@ -46,6 +48,7 @@ from isthmus.mqtt.publish_properties import MAX_PROPERTY_BYTES, check_publish_pr
 
 __all__ = [
     "COUNT_BYTES",
+    "Fate",
     "Message",
     "from_link",
     "from_publish",
@@ -58,7 +61,7 @@ __all__ = [
     "to_link",
 ]
 
-OVERHEAD_BYTES = 384
+OVERHEAD_BYTES = 400
 """What a queued message takes in memory beside its topic, payload and properties, as measured."""
 
 COUNT_BYTES = 12
@@ -67,10 +70,22 @@ COUNT_BYTES = 12
 _MARKER = b"\x26\x00\x02$i"
 _EXPIRY, _ALIAS = b"\x02", b"\x23"
 _VALUE = re.compile(
-    r"([012])([0-9]{1,6}):([A-Za-z0-9._-]{1,64})"
+    r"([012])([0-9]{1,6})(!?):([A-Za-z0-9._-]{1,64})"
     rf"(?:~((?:[0-9a-f]{{2}}){{1,{MAX_LABEL_BYTES}}}))?(?:@([A-Za-z0-9._-]+))?"
     rf"(?:#([0-9a-f]{{1,32}}\.[0-9a-f]{{{COUNT_BYTES}}}))?"
 )
+
+
+class Fate(IntEnum):
+    """What has become of a message; on links, the reason of its acknowledgment."""
+
+    SAFE = 0
+    TAKEN = 0x10
+    """Not known yet: it waits for somebody."""
+    MISSED = 0x80
+    """Somebody does without it; it may help to send it again."""
+    REFUSED = 0x83
+    """A broker does not take it."""
 
 
 class Message:
@@ -79,7 +94,9 @@ class Message:
     __slots__ = (
         "arrived_s",
         "came_from",
+        "confirm",
         "expiry_s",
+        "fate",
         "hops",
         "label",
         "number",
@@ -109,6 +126,7 @@ class Message:
         version: str = "",
         label: bytes = b"",
         arrived_s: float = 0.0,
+        confirm: bool = False,
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -130,12 +148,21 @@ class Message:
         """The neighbor that brought it; None if a local client did."""
         self.passed_to: tuple[Hop, ...] = ()
         """The neighbors that have had it from here, with the labels that it had."""
+        self.confirm = confirm
+        """Its publisher is told when every broker that wants it has it, and not before."""
+        self.fate = Fate.SAFE
+        """What is known of those whom it was for, as soon as all of them are done with it."""
 
     def __repr__(self) -> str:
         return (
             f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, "
             f"retain={self.retain}, origin={self.origin!r}, hops={self.hops})"
         )
+
+    def misses(self, fate: Fate = Fate.MISSED) -> None:
+        """Somebody whom it was for does without it."""
+        if self.fate is not Fate.MISSED:
+            self.fate = fate
 
     @property
     def cost(self) -> int:
@@ -215,7 +242,7 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
     found = _VALUE.fullmatch(value)
     if found is None or not topic:
         raise RemoteProtocolError(f"a property $i that makes no sense: {value[:160]!r}")
-    qos, hops, origin, label, version, number = found.groups(default="")
+    qos, hops, confirm, origin, label, version, number = found.groups(default="")
     properties, expiry_s = _strip(frame[block_start:end])
     message = Message(
         topic,
@@ -230,6 +257,7 @@ def _from_link(frame: bytes, now_s: float) -> tuple[Message, int]:
         version=version,
         label=bytes.fromhex(label),
         arrived_s=now_s,
+        confirm=bool(confirm),
     )
     return message, packet_id
 
@@ -249,7 +277,8 @@ def to_link(
     dup: bool = False,
 ) -> bytes:
     """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
-    value = f"{message.qos}{message.hops + 1}:{message.origin}"
+    confirm = "!" if message.confirm else ""
+    value = f"{message.qos}{message.hops + 1}{confirm}:{message.origin}"
     if label:
         value = f"{value}~{label.hex()}"
     if message.version:

@@ -221,8 +221,8 @@ class PendingRoutes:
             hops = [hop for hop in route.hops if hop not in each.message.passed_to]
             to_broker = route.to_local_broker and not each.given
             route = Route.labeled(hops, to_local_broker=to_broker, provisional=route.provisional)
-            if each.missed:
-                self._went_elsewhere(each.missed, bool(hops))
+            if each.missed and self._is_missed(each.missed, sent=bool(hops)):
+                each.message.misses()
             self._send(each.message, route, each.in_hand)
             self._finished(each)
         if waiting is not None and not waiting:
@@ -230,13 +230,16 @@ class PendingRoutes:
             self._settled(topic)
         return most
 
-    def _went_elsewhere(self, missed: str, sent: bool) -> None:
-        reached = self._reaches(missed)
+    def _is_missed(self, neighbor: str, *, sent: bool) -> bool:
+        """Whether `neighbor`, which is given up, does without it."""
+        reached = self._reaches(neighbor)
         if sent:
             self._counters["rerouted"] += 1
-        if not (sent if reached is None else reached):
+        missed = not (sent if reached is None else reached)
+        if missed:
             self._counters["given_up"] += 1
             self._nowhere += 1
+        return missed
 
     # ---- ends ----------------------------------------------------------------------------
 
@@ -253,6 +256,7 @@ class PendingRoutes:
             while waiting and left > 0 and waiting[0].since_s <= late_s:
                 left -= 1
                 each = waiting.popleft()
+                each.message.misses()
                 self._lost += each.message.qos > 0
                 self._counters["given_up"] += each.message.qos > 0
                 self._counters["pending_dropped"] += each.message.qos == 0
@@ -282,7 +286,7 @@ class PendingRoutes:
     def only_here(self) -> int:
         """How many messages at QoS 1 and 2 of this node's own clients wait."""
         everything = (each for waiting in self._topics.values() for each in waiting)
-        return sum(each.in_hand is None and each.message.qos > 0 for each in everything)
+        return sum(each.message.came_from is None and each.message.qos > 0 for each in everything)
 
 
 def _place(each: _Waiting) -> tuple[float, str]:

@@ -3,9 +3,10 @@
 A `Route` that is *provisional* reaches those that this node reaches now, and perhaps not all whom
 its neighbor relies on it for: one that was restarted, for one, knows nobody but itself for a
 moment.  And what comes by a way that is not in use any more comes again by the new one
-(`CooperationAlgorithm.comes_again`), behind what is older; it must not overtake that here.
+(`CooperationAlgorithm.comes_again`).  Either comes again behind what is older, and must not
+overtake that here: what waits with the neighbor for others may be older.
 
-So at QoS 1 and 2 such a message is not acknowledged until
+So at QoS 1 and 2 such a message goes to the local broker alone, and is not acknowledged until
 
 - it comes again with the label that is in use: then it is acknowledged when that one is;
 - routes have changed so that it does not have to come again: then this node sends it again;

@@ -111,7 +111,7 @@ class Awaited:
 
     def only_here(self) -> int:
         """How many messages of this node's own clients wait."""
-        return sum(entry.in_hand is None for entry in self.entries())
+        return sum(entry.message.came_from is None for entry in self.entries())
 
 
 class Recovery:

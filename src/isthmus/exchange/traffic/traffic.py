@@ -34,9 +34,10 @@ from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.detours import Detours
-from isthmus.exchange.traffic.in_hand import HERE, InHand, MessagesInHand
+from isthmus.exchange.traffic.in_hand import HERE, Confirmation, InHand, MessagesInHand
 from isthmus.exchange.traffic.message import (
     COUNT_BYTES,
+    Fate,
     Message,
     from_link,
     number_of,
@@ -124,6 +125,7 @@ class Traffic:
             host,
             counters,
             self._has_room,
+            node_id=self.node_id,
             queue_bytes=links.settings.queue_bytes,
             hold_s=hold_s,
         )
@@ -149,8 +151,8 @@ class Traffic:
         )
         self.pending.is_blocked = self.resending.has
         self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
-        self.detours.wait_for_path = self.pending.put
-        self.detours.wait_for_another_path = self._wait_for_another_path
+        self.detours.wait_for_path = self._wait_for_path
+        self.detours.has_old_label = self._has_old_label
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
@@ -172,8 +174,16 @@ class Traffic:
         else:
             self._forget_routes([topic.decode()])
 
-    def _wait_for_another_path(self, message: Message, in_hand: Held | None, missed: str) -> None:
+    def _wait_for_path(self, message: Message, in_hand: Held | None, missed: str) -> None:
         self.pending.put(message, in_hand, missed=missed)
+        if self._has_old_label(message, in_hand):
+            self.pending.routes_changed([message.topic.decode()])
+
+    def _has_old_label(self, message: Message, in_hand: Held | None) -> bool:
+        """Whether it came with another label than the one with which it would go on now."""
+        if in_hand is None or not message.label:
+            return False
+        return self.routes.algorithm.label_now(message.label, message.topic) != message.taken_as
 
     def _send_again_soon(self, message: Message, in_hand: InHand) -> None:
         self._send_again(message, in_hand)
@@ -199,11 +209,15 @@ class Traffic:
         label = self.routes.algorithm.label_now(message.label, message.topic)
         verdict = self.seen.take(message.origin, message.number, "", message.content, label)
         if verdict is Novelty.NEW:
-            if in_hand is not None:
+            if in_hand is not None and message.came_from is not None:
                 self.in_hand.retaken(in_hand, label)
-            self.pending.put(message, in_hand)
+            # Unless the broker has it, which is known of what has labels (`_is_for_broker`).
+            self.pending.put(message, in_hand, given=message.retain or not self._max_label_bytes)
         elif in_hand is not None and message.taken_as != label:
             self.in_hand.waits_with(in_hand, label)
+        elif in_hand is not None and not message.passed_to:
+            in_hand.waited = True  # for its coming again, in vain
+            self.pending.put(message, in_hand)
 
     def _forget_routes(self, filters: list[str] | None) -> None:
         self.plain.forget()
@@ -235,12 +249,24 @@ class Traffic:
 
     # ---- from local clients --------------------------------------------------------------
 
-    def client_publish(self, message: Message, hold: Hold) -> None:
+    def client_publish(
+        self, message: Message, hold: Hold, confirmed: Callable[[Fate], None] | None = None
+    ) -> None:
         """A local client published; its own broker has it already.
 
         If a link is congested, `hold` is called: it stops reading from the client, and what it
-        returns lets it go on.
+        returns lets it go on.  `confirmed` is told when all that want the message have it, or that
+        somebody does without it; perhaps at once.
         """
+        if confirmed is None:
+            self._publish(message, hold, None)
+            return
+        message.confirm = True
+        confirmation = Confirmation(message, confirmed)
+        self._publish(message, hold, confirmation)
+        confirmation.acknowledged_by(HERE)
+
+    def _publish(self, message: Message, hold: Hold, confirmation: Confirmation | None) -> None:
         if message.topic.startswith(b"$"):
             return
         self.number(message, always=message.qos > 0)
@@ -248,13 +274,13 @@ class Traffic:
             self.retention.published(message)
         route = self.routes.of(message, None)
         if route.pending:
-            self._pass_on(message, route, None, "")
+            self._pass_on(message, route, confirmation, "")
             if not self.pending.has_room():
                 self.counters["publishers_held"] += 1
                 self.pending.when_room(hold())
         elif route.neighbors or self.recovery.active:
             self.counters["published_to_links"] += bool(route.neighbors)
-            self._pass_on(message, route, None, "")
+            self._pass_on(message, route, confirmation, "")
             if message.qos or message.retain:
                 room = Room.UNACKNOWLEDGED if message.qos else Room.UNTAKEN
                 for session in route.neighbors:
@@ -373,6 +399,7 @@ class Traffic:
         message.came_from = link.info
         if message.hops > max(LEAST_HOPS, 2 * self.guard.size):
             self.counters["hops_dropped"] += 1
+            message.misses()
             _done_with(in_hand)
         elif message.expired(now_s):
             # Its number is not taken: one that is as true and lasts may come from elsewhere.
@@ -415,6 +442,7 @@ class Traffic:
             self.counters["repeated"] += 1
             if in_hand is not None:
                 self.in_hand.repeated(in_hand)
+                self.in_hand.relieve(in_hand.incoming, link)
         elif message.qos and self.host.now() < until_s and len(self._doubtful) < MAX_DOUBTFUL:
             self._doubtful.append((link, frame, message, in_hand, until_s))
             if self._doubt_timer is None:
@@ -432,10 +460,11 @@ class Traffic:
         )
 
     def _await_copy(self, link: Link, message: Message, in_hand: InHand | None) -> None:
-        """The local broker gets it; the others do when it comes with the label that it has now."""
+        """The local broker may get it; all others when it comes with the label that it has now."""
         if in_hand is not None:
             self.in_hand.take(in_hand)
-        route = Route(to_local_broker=self._is_for_broker(message), provisional=True)
+        here = self.routes.algorithm.is_given_at_once(message.label)
+        route = Route(to_local_broker=here and self._is_for_broker(message), provisional=True)
         if message.retain and message.version:
             self._retained_arrived(message, route, in_hand, link.info.name)
         else:
@@ -456,6 +485,7 @@ class Traffic:
 
     def _drop_doubtful(self, link: Link, message: Message, in_hand: InHand | None) -> None:
         self.counters["doubtful_dropped"] += 1
+        message.misses()
         case = (link.info.name, message.origin)
         if case not in self._doubted and len(self._doubted) < MAX_DOUBTED:
             self._doubted.add(case)
@@ -588,15 +618,15 @@ class Traffic:
             self.pending.put(message, in_hand, given=given)
             return
         awaiting: list[Awaited] = []
-        if message.qos and self.recovery.active:
-            awaiting = self.detours.awaiting(message, route)
         hops = route.hops
+        if route.provisional and in_hand is not None and not in_hand.waited:
+            self.provisional.put(message, in_hand, self._waits_for_copy_s(message, in_hand))
+            hops = ()  # whoever is before sends it again, and what is older before it
+        elif message.qos and self.recovery.active:
+            awaiting = self.detours.awaiting(message, route)
         if awaiting:
             names = {each.name for each in awaiting}
             hops = tuple(hop for hop in hops if hop[0].name not in names)
-        if route.provisional and in_hand is not None:
-            wait_s = self._waits_for_copy_s(message, in_hand)
-            self.provisional.put(message, in_hand, wait_s)
         before = {session for session, _ in message.passed_to} if message.passed_to else ()
         message.passed_to = (*message.passed_to, *hops)
         down: list[Link] = []
@@ -620,7 +650,24 @@ class Traffic:
             route = replace(route, to_local_broker=False)
         self.counters["published_to_links"] += message.came_from is None and bool(route.neighbors)
         key = message.came_from.name if message.came_from is not None else ""
+        if in_hand is not None and message.label:
+            route = self._as_labeled_now(message, route, in_hand)
         self._pass_on(message, route, in_hand, key)
+
+    def _as_labeled_now(self, message: Message, route: Route, in_hand: InHand) -> Route:
+        """`route`, if it is for this node to send it on with the label that is in use by now."""
+        label = self.routes.algorithm.label_now(message.label, message.topic)
+        source = message.came_from
+        if label == message.taken_as:
+            return route
+        if source is not None and source in self.by_session and self._comes_again(message, source):
+            return Route(to_local_broker=route.to_local_broker, provisional=True)
+        verdict = self.seen.take(message.origin, message.number, "", message.content, label)
+        if verdict is Novelty.NEW:
+            self.in_hand.retaken(in_hand, label)
+            return route
+        self.in_hand.waits_with(in_hand, label)
+        return Route(to_local_broker=route.to_local_broker)
 
     def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
         done = in_hand.wait_for_broker() if in_hand is not None else None

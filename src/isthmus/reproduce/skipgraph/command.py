@@ -1,6 +1,7 @@
 """``isthmus reproduce skipgraph``: the evaluation of the Skip Graph thesis.
 
     OUT/log/            what every simulation counted, in the one log
+    OUT/parts/          what a long one has counted so far; gone when it is in the log
     OUT/figures/        the rows of each figure, as the Spark jobs made them
     OUT/calls.json      when it was simulated, and how long that took
     OUT/report.html     the thesis's figures and statements beside ours
@@ -9,7 +10,8 @@
 In a folder that holds simulations of the same seed already, those are used and the others are made:
 one that was interrupted goes on, and a larger `--up-to` adds to it.
 
-What it takes in memory is told before it begins, and refused if it is more than what is free.
+What it takes in memory is told before it begins.  Tasks that do not fit side by side come one after
+the other; if one does not fit by itself, all is refused (`simulate.fit`).
 
 Source: thesis chapters 3 and 4.
 """
@@ -17,6 +19,7 @@ Source: thesis chapters 3 and 4.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +41,9 @@ from isthmus.reproduce.skipgraph.jobs import compute_figures
 from isthmus.reproduce.skipgraph.paper import compare
 from isthmus.reproduce.skipgraph.points import EXPERIMENTS, Experiment
 from isthmus.reproduce.skipgraph.report import Reproduced, Settings, write_report
-from isthmus.simulate.spread import check_memory, local_workers, spread
+from isthmus.simulate.fit import Fit, check_memory
+from isthmus.simulate.parts import Parts
+from isthmus.simulate.spread import in_batches, local_workers, spread
 from isthmus.simulate.tallies import is_recorded, record
 
 if TYPE_CHECKING:
@@ -71,15 +76,16 @@ def reproduce(
     log = settings.out / "log"
     missing = {name: _missing(log, some) for name, some in planned.items()}
     done.runs = len({p.run for some in planned.values() for task in some for p in task.points})
-    done.estimate_bytes = _checked_memory(settings, missing, free_bytes())
+    fits = _checked_memory(settings, missing, free_bytes())
+    done.estimate_bytes = max((fit.needed_bytes for fit in fits.values()), default=None)
     kind = {"what": "isthmus reproduce skipgraph", "quick": settings.quick, "seed": settings.seed}
     check_kind(settings.out, kind)
-    _say_plan(console, done, missing)
+    _say_plan(console, done, missing, fits)
     with open_session(settings.master, quick=True) as spark:
         done.stages_s["Spark's start"] = time.monotonic() - began_s
-        for some in missing.values():
+        for name, some in missing.items():
             if some:
-                done.simulated += _simulate(console, spark, done, some)
+                done.simulated += _simulate(console, spark, done, some, fits.get(name))
         with _stage(console, spark, done, "figures", f"figures: {', '.join(figures)}"):
             runs = [p.run for some in planned.values() for task in some for p in task.points]
             made = compute_figures(spark, log, list(dict.fromkeys(runs)), figures)
@@ -121,31 +127,71 @@ def _missing(log: Path, some: Sequence[Task]) -> list[Task]:
 
 def _checked_memory(
     settings: Settings, missing: dict[Experiment, list[Task]], free_bytes: int
-) -> int | None:
-    """About what it takes here; None on a cluster, of which nothing is known."""
+) -> dict[Experiment, Fit]:
+    """About what each takes here; nothing on a cluster, of which nothing is known."""
     every = [task for some in missing.values() for task in some]
     workers = local_workers(settings.master)
     if workers is None or not every:
-        return None
+        return {}
     nodes = max(point.nodes for task in every for point in task.points)
-    return max(check_memory(nodes, some, workers, free_bytes) for some in missing.values() if some)
+    return {
+        name: check_memory(nodes, some, workers, free_bytes)
+        for name, some in missing.items()
+        if some
+    }
 
 
-def _say_plan(console: Console, done: Reproduced, missing: dict[Experiment, list[Task]]) -> None:
+def _say_plan(
+    console: Console,
+    done: Reproduced,
+    missing: dict[Experiment, list[Task]],
+    fits: dict[Experiment, Fit],
+) -> None:
     count = sum(map(len, missing.values()))
     largest = max(done.settings.extent.networks())
-    said = f"{done.runs} runs, networks of up to {largest:,} nodes: {count} tasks to simulate"
+    said = f"{done.runs} runs, networks of up to {largest:,} nodes: {count:,} tasks to simulate"
     if done.estimate_bytes is not None:
-        said += f", up to about {done.estimate_bytes / 2**30:.1f} GiB of memory"
-    console.print(said)
+        cost_s = sum(task.cost for some in missing.values() for task in some)
+        said += (
+            f", up to about {done.estimate_bytes / 2**30:.1f} GiB of memory and "
+            f"{clock(cost_s)} of one core"
+        )
+    console.print(said, soft_wrap=True)
+    workers = local_workers(done.settings.master)
+    for name, fit in fits.items():
+        if workers is not None and fit.lanes < workers:
+            large = sum(fit.is_large(task) for task in missing[name])
+            console.print(
+                f"{name}: {large} of {len(missing[name]):,} tasks are too large for memory side by "
+                f"side; {fit.lanes} at once",
+                soft_wrap=True,
+            )
 
 
-def _simulate(console: Console, spark: SparkSession, done: Reproduced, some: Sequence[Task]) -> int:
-    """One experiment, recorded when it is whole."""
+def _simulate(
+    console: Console, spark: SparkSession, done: Reproduced, some: Sequence[Task], fit: Fit | None
+) -> int:
+    """One experiment, recorded when it is whole; what is counted before is kept in parts."""
     name = some[0].points[0].experiment
     labels = {p.run: p.labels(done.settings.seed) for task in some for p in task.points}
-    with _stage(console, spark, done, name, f"{EXPERIMENTS[name]}: {len(some)} tasks"):
-        record(done.settings.out / "log", f"skipgraph {name}", labels, spread(spark, some))
+    parts = Parts(done.settings.out / "parts", name)
+    there = parts.pieces()
+    left = [task for task in some if not task.pieces <= there]
+    kept = {piece for task in some if task.pieces <= there for piece in task.pieces}
+    words = f"{EXPERIMENTS[name]}: {len(left):,} tasks"
+    if kept:
+        words += f", {len(some) - len(left):,} others were done before"
+    with _stage(console, spark, done, name, words):
+        pieces = in_batches(left, local_workers(done.settings.master) or os.cpu_count() or 1)
+        for number, batch in enumerate(pieces):
+            counted = spread(spark, batch, fit)
+            if len(pieces) > 1 or kept:
+                parts.keep(counted)
+                kept |= {piece for task in batch for piece in task.pieces}
+                console.print(f"{name}: {number + 1} of {len(pieces)} pieces are kept")
+        whole = parts.counted(kept) if kept else counted
+        record(done.settings.out / "log", f"skipgraph {name}", labels, whole)
+    parts.clear()
     return len(labels)
 
 

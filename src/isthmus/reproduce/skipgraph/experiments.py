@@ -25,7 +25,7 @@ from isthmus.errors import ReproduceError
 from isthmus.reproduce.skipgraph import growth, load, paths, routing, storage
 from isthmus.reproduce.skipgraph.points import Experiment, Method, Point
 from isthmus.sim.bulk.memory import BYTES_PER_NODE
-from isthmus.sim.bulk.patterns import PATTERNS, portions
+from isthmus.sim.bulk.patterns import PATTERNS, Pattern, portions
 from isthmus.simulate.tallies import Counted
 
 __all__ = ["FIGURES", "LARGEST", "Extent", "Task", "chosen_figures", "tasks"]
@@ -126,6 +126,11 @@ class Task:
     memory_bytes: int = PORTION_BYTES
     in_portions: bool = False
 
+    @property
+    def pieces(self) -> set[tuple[str, int]]:
+        """What it counts: a part of each of its runs."""
+        return {(point.run, self.part) for point in self.points}
+
     def counted(self) -> Iterator[Counted]:
         first = self.points[0]
         kernel = KERNELS[first.experiment, first.method]
@@ -190,9 +195,11 @@ def _paths(extent: Extent, seed: int) -> Iterator[Task]:
                 if pattern.size == size
             )
             if nodes <= paths.WHOLE_NODES:
-                yield Task(points, seed, cost=4.0 if size == 1000 else 0.5)
+                rounds = max(1, paths.ROUND_NODES // nodes)
+                cost = 0.6 + 0.017 * rounds if size == 1000 else 0.08 + 0.007 * rounds
+                yield Task(points, seed, cost=cost)
             else:
-                cost = 1.0 if size == 1000 else 0.15
+                cost = 0.45 if size == 1000 else 0.07
                 for part in range(len(list(portions(size, nodes)))):
                     yield Task(points, seed, part, cost, in_portions=True)
         for pattern in PATTERNS.values() if nodes <= MAX_WHOLE else ():
@@ -205,9 +212,18 @@ def _paths(extent: Extent, seed: int) -> Iterator[Task]:
                 pattern=pattern.name,
             )
             members = min(nodes, paths.SAMPLE_NODES)
-            cost = 0.2 + _build_s(nodes) * 2 + 3e-5 * members
-            cost += 2.0 if nodes <= 1_000 and pattern.size < 100 else 0.0
-            yield Task((point,), seed, cost=cost, memory_bytes=_dht_bytes(nodes, members))
+            bytes_ = _dht_bytes(nodes, members)
+            yield Task((point,), seed, cost=_scribe_s(nodes, pattern), memory_bytes=bytes_)
+
+
+def _scribe_s(nodes: int, pattern: Pattern) -> float:
+    """The lists, the ways of all subscribers, and the topics."""
+    rounds = max(1, paths.ROUND_NODES // nodes)
+    topics = rounds * (min(nodes, paths.SAMPLE_NODES) // pattern.size)
+    # What does not fit into the processor's caches takes several times as long.
+    subscriber_s = 3e-6 if nodes <= THESIS else 8e-6 if nodes <= 1_000_000 else 5e-5
+    build_s = _build_s(nodes) if nodes > 1_000_000 else _build_s(nodes) / 2
+    return topics * (pattern.subscribers * subscriber_s + 3.5e-5) + build_s + 0.005 * rounds
 
 
 def _load(extent: Extent, seed: int) -> Iterator[Task]:

@@ -8,8 +8,18 @@ from typing import cast
 import pytest
 
 from isthmus.cooperation.registry import load
-from isthmus.cooperation.skipgraph.algorithm import SWAP_S, WAIT_S, SkipGraph
-from isthmus.cooperation.skipgraph.messages import GraphMessage, InEpoch, Insert, Left
+from isthmus.cooperation.skipgraph.algorithm import APART_S, MUTE_S, SWAP_S, WAIT_S, SkipGraph
+from isthmus.cooperation.skipgraph.keys import Kind, key_of
+from isthmus.cooperation.skipgraph.lists import MAX_LOOKS
+from isthmus.cooperation.skipgraph.messages import (
+    Go,
+    GraphMessage,
+    InEpoch,
+    Insert,
+    Inserted,
+    Left,
+    Linked,
+)
 from isthmus.cooperation.skipgraph.roles import LINGER_S
 from isthmus.cooperation.skipgraph.standing import Phase
 from isthmus.exchange.link.links import LinkSettings
@@ -25,6 +35,7 @@ def mesh(
     algorithm: AlgorithmFactory | None = None,
     options: dict[str, object] | None = None,
     hold_s: float = 10.0,
+    delay_s: float | None = None,
 ) -> SimFabric:
     fabric = SimFabric(
         seed=3,
@@ -33,7 +44,7 @@ def mesh(
         link=LinkSettings(hold_s=hold_s),
     )
     for one, other in combinations([fabric.node(f"n{n}") for n in range(count)], 2):
-        fabric.link(one, other)
+        fabric.link(one, other, delay_s=delay_s)
     fabric.settle()
     return fabric
 
@@ -164,6 +175,29 @@ def test_a_narrower_filter_takes_the_place_of_a_wider_one() -> None:
     assert graph_of(nodes[4]).roles.subscribed == {"t/#"}
 
 
+@pytest.mark.parametrize("delay_s", [0.005, 0.4])
+def test_a_key_stays_until_others_have_heard_of_the_one_in_its_place(delay_s: float) -> None:
+    """However long it took that one to get there."""
+    fabric = mesh(4, delay_s=delay_s)
+    node = nodes_of(fabric)[3]
+    subscriber, publisher = node.client("s"), nodes_of(fabric)[0].client("p")
+    subscriber.subscribe("#", "t/a", qos=1)
+    fabric.run(1)
+    assert publisher.publish("t/a", b"first", qos=1)
+    fabric.run(30 * delay_s + 2)
+    graph = graph_of(node).graph
+    assert graph is not None
+    wide, narrow = (key_of(topic, Kind.SUBSCRIBER, "n3") for topic in ("#", "t/a"))
+    assert graph.lists.is_usable(wide)
+    subscriber.unsubscribe("#")
+    while not graph.lists.is_usable(narrow):
+        fabric.run(0.01)
+    taken_s = fabric.now_s
+    while wide in graph.lists:
+        fabric.run(0.01)
+    assert SWAP_S - 0.02 <= fabric.now_s - taken_s <= 1.5 * SWAP_S + 0.02
+
+
 def test_one_node_that_can_be_reached_is_enough() -> None:
     """
     n0 ─ n1 ─ n2 ─ n3     are what is configured; from there each hears of the others.
@@ -286,3 +320,60 @@ def test_what_is_said_twice_is_refused() -> None:
     fabric.crash(nodes[2])
     fabric.run(15.0)
     assert subscriber.payloads() == [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("unsaid", "within_s"),
+    [((Linked,), 2 * MUTE_S), ((Go, Inserted), (MAX_LOOKS + 1) * MUTE_S)],
+    ids=["an answer at once", "a place"],
+)
+def test_who_does_not_answer_keeps_others_out_of_the_lists_for_a_while(
+    unsaid: tuple[type, ...], within_s: float
+) -> None:
+    """Then messages go by the tree, and after a minute it is tried again.
+
+    The entry to the right of `n0`'s key leads to the mute one, and is where the other belongs; or
+    the mute one is where that begins to ask.
+    """
+    mute = False
+    name, mute_name = sorted(("n1", "n3"), key=lambda each: key_of("t", Kind.SUBSCRIBER, each))
+
+    class Mute(SkipGraph):
+        def _say(self, neighbor: str, message: GraphMessage) -> None:
+            here = self.port.node_id
+            of_mute = mute and here == mute_name and isinstance(message, InEpoch)
+            if not of_mute or not isinstance(message.message, unsaid):  # type: ignore[union-attr]
+                super()._say(neighbor, message)
+
+        def _look_for_mute(self) -> None:
+            if self.port.node_id != mute_name:
+                super()._look_for_mute()
+
+    fabric = mesh(4, algorithm=Mute)
+    nodes = nodes_of(fabric)
+    publisher, subscriber = nodes[0].client("p"), fabric.nodes[name].client("s")
+    beside = fabric.nodes[mute_name].client("m")
+    fabric.run(1)
+    assert publisher.publish("t", b"first", qos=1)
+    fabric.run(1)
+    mute = Linked in unsaid
+    beside.subscribe("t" if mute else "s")
+    fabric.run(1)
+    mute = True
+    assert graph_of(nodes[0]).standing.phase is Phase.SETTLED
+    subscriber.subscribe("t", qos=1)
+    fabric.run(1)
+    graph = graph_of(fabric.nodes[name]).graph
+    assert graph is not None
+    assert not graph.lists.is_usable(key_of("t", Kind.SUBSCRIBER, name)), "nothing is tried"
+    fabric.run(within_s)
+    sent = [b"%d" % number for number in range(100)]
+    for payload in sent:
+        assert publisher.publish("t", payload, qos=1)
+        fabric.run(0.1)
+    fabric.run(1)
+    assert [payload for payload in subscriber.payloads() if payload in sent] == sent
+    mute = False
+    fabric.run(APART_S + 5)
+    assert {graph_of(node).standing.phase for node in nodes} == {Phase.SETTLED}
+    assert not fabric.trace.accusations

@@ -94,7 +94,7 @@ def test_what_is_said_early_waits_and_what_is_late_is_forgotten() -> None:
     early = InEpoch(epoch, Insert(0, key_of("t", Kind.SUBSCRIBER, "b")))
     still_to_come = InEpoch(b"next one", Ready())
     for said in (late, early, still_to_come):
-        assert standing.is_early("b", said)
+        assert standing.is_early("b", said, 100)
     standing.heard("c", Fit(LABEL, 3))
     assert standing.take_early() == [("b", early)]
     standing.heard("b", Fit(LABEL, 7))
@@ -105,4 +105,14 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_EARLY", 3)
     standing = Standing("a", 2)
     said = InEpoch(b"an epoch", Ready())
-    assert [standing.is_early("b", said) for _ in range(5)] == [True, True, True, False, True]
+    assert [standing.is_early("b", said, 9) for _ in range(5)] == [True, True, True, False, True]
+
+
+def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EARLY_BYTES", 3_000)
+    standing = Standing("a", 2)
+    said = InEpoch(b"an epoch", Ready())
+    assert [standing.is_early("b", said, 1_000) for _ in range(4)] == [True, True, False, True]
+    assert standing.is_early("c", said, 1_000), "each has its own"
+    standing.gone("b")
+    assert [standing.is_early("b", said, 1_000) for _ in range(3)] == [True, True, False]

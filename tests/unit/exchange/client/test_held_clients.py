@@ -32,7 +32,7 @@ class Congested:
         monkeypatch.setattr(exchange, "client_publish", self._publish)
         monkeypatch.setattr(exchange.traffic, "must_wait", self._must_wait)
 
-    def _publish(self, message: Message, hold: Hold) -> None:
+    def _publish(self, message: Message, hold: Hold, _confirmed: object) -> None:
         self.passed.append(message.payload)
         if self.full:
             self.held.append(hold())

@@ -219,10 +219,10 @@ def test_repetitions_are_answered_and_not_accepted() -> None:
     incoming = Incoming()
     assert incoming.accept(1, 1) == 0
     assert incoming.accept(1, 1) == b""  # not safe yet
-    assert incoming.safe(0, 1) == b"\x40\x02\x00\x01"
+    assert incoming.over(0, 1) == b"\x40\x02\x00\x01"
     assert incoming.accept(1, 1) == b"\x40\x02\x00\x01"
     assert incoming.accept(2, 2) == 1
-    assert incoming.safe(1, 2) == b"\x50\x02\x00\x02"
+    assert incoming.over(1, 2) == b"\x50\x02\x00\x02"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -256,7 +256,7 @@ def test_exactly_once_over_any_number_of_connections(seed: int) -> None:
                 back.append(number)
         rng.shuffle(busy)
         while busy and rng.random() < 0.9:
-            back.append(receiver.safe(*busy.pop()))
+            back.append(receiver.over(*busy.pop()))
         while back and rng.random() < 0.95:
             answer = back.pop(0)
             if reply := sender.acknowledged(answer[0], int.from_bytes(answer[2:])):

@@ -53,6 +53,7 @@ class Stage:
             cast("Host", self.host),
             Counter(),
             lambda message: self.room,
+            node_id="here",
             queue_bytes=QUEUE_BYTES,
             hold_s=60.0,
         )
@@ -63,8 +64,10 @@ class Stage:
         self.incoming.answer = self.answers.append
         self.neighbor = SessionInfo(1, SessionKind.NEIGHBOR, "a")
 
-    def arrives(self, packet_id: int, *, number: str = "1.1", came_from: str = "") -> InHand:
-        message = Message(b"t", b"x", qos=1, origin="o", number=number)
+    def arrives(
+        self, packet_id: int, *, number: str = "1.1", came_from: str = "", hops: int = 1
+    ) -> InHand:
+        message = Message(b"t", b"x", qos=1, origin="o", number=number, hops=hops)
         message.came_from = self.neighbor
         if came_from:
             message.came_from = SessionInfo(2, SessionKind.NEIGHBOR, came_from)
@@ -330,20 +333,62 @@ def test_a_copy_of_one_that_is_safe_is_acknowledged_at_once() -> None:
     assert stage.answers == [puback(1), puback(2)]
 
 
-def test_who_has_it_from_here_does_not_wait_for_us() -> None:
-    stage = Stage()
-    first = stage.taken(1, "b")
-    copy = stage.arrives(2, came_from="b")
+def comes_back(stage: Stage, *, hops: int, came_from: str = "b") -> InHand:
+    """A message that is one hop from its origin here comes from whom it was passed to."""
+    first = stage.taken(1, came_from)
+    copy = stage.arrives(2, came_from=came_from, hops=hops)
     assert copy.message.came_from is not None
     first.message.passed_to = ((copy.message.came_from, b""),)
     stage.hand.repeated(copy)
+    return first
+
+
+def test_who_has_it_from_here_does_not_wait_for_us() -> None:
+    stage = Stage()
+    comes_back(stage, hops=3)
     assert stage.answers == [puback(2)]
+
+
+def test_of_two_that_have_it_from_each_other_the_nearer_to_the_origin_waits() -> None:
+    """However long: else the origin would be told that it is safe, and this node alone have it."""
+    stage = Stage()
+    first = comes_back(stage, hops=1)
+    stage.host.engine.run_until(100.0)
+    assert stage.answers == []
+    first.acknowledged_by("b")
+    assert stage.answers == [puback(1), puback(2)]
+
+
+@pytest.mark.parametrize(("name", "waits"), [("a-node", True), ("z-node", False)])
+def test_of_two_that_are_equally_near_the_lower_id_waits(name: str, waits: bool) -> None:
+    stage = Stage()
+    comes_back(stage, hops=2, came_from=name)
+    assert stage.answers == ([] if waits else [puback(2)])
+
+
+def test_copies_that_wait_do_not_fill_a_lane() -> None:
+    """Beyond `MAX_UNSAFE` the oldest give in; what they are copies of waits, and is not let go."""
+    stage = Stage()
+    link = Link(stage.neighbor, "s", qos=1, queue_bytes=QUEUE_BYTES, round_robin=False)
+    lanes = Incoming(), Incoming(), stage.incoming
+    firsts = []
+    for number in range(1, MAX_UNSAFE + 3):
+        stage.incoming = lanes[number % 2]
+        firsts.append(in_hand := stage.arrives(number, number=f"1.{number:x}", hops=2))
+        stage.hand.take(in_hand)
+        stage.incoming = lanes[2]
+        stage.hand.repeated(stage.arrives(number, number=f"1.{number:x}", hops=1))
+        stage.hand.relieve(stage.incoming, link)
+    assert stage.answers == [puback(1), puback(2)]
+    assert stage.hand.only_here == 0
+    firsts[2].acknowledged_by(HERE)
+    assert stage.answers == [puback(1), puback(2), puback(3)]
 
 
 def test_three_that_wait_for_each_other_give_in() -> None:
     stage = Stage()
     first = stage.taken(1, "b")
-    stage.hand.repeated(stage.arrives(2))
+    stage.hand.repeated(stage.arrives(2, hops=3))
     stage.host.engine.run_until(20.0)
     assert stage.answers == [puback(2)]
     first.acknowledged_by("b")

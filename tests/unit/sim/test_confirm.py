@@ -1,0 +1,186 @@
+"""A publisher is told when every broker that wants its message has it, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.exchange.client.confirming import ConfirmSettings
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.traffic.in_hand import MAX_UNSAFE
+from isthmus.sim import SimFabric
+from isthmus.sim.client import SimClient
+from isthmus.sim.node import SimNode
+
+WITHIN_S = 5.0
+FABRIC = ConfirmSettings(by_default=True, within_s=WITHIN_S)
+
+#     s ── h ── b        s publishes, b subscribes
+
+
+def line(
+    *, algorithm: str = "sf", qos: int = 1, hold_s: float = 600.0, confirm: ConfirmSettings = FABRIC
+) -> tuple[SimFabric, SimNode, SimNode, SimNode]:
+    link = LinkSettings(qos=qos, hold_s=hold_s)
+    fabric = SimFabric(seed=1, algorithm=algorithm, link=link, confirm=confirm)
+    s, h, b = (fabric.node(name) for name in "shb")
+    fabric.link(s, h)
+    fabric.link(h, b)
+    return fabric, s, h, b
+
+
+def subscriber(node: SimNode) -> SimClient:
+    client = node.client(f"at-{node.name}", clean_start=False, session_expiry_s=10_000)
+    client.subscribe("#")
+    return client
+
+
+def nothing_is_left(*nodes: SimNode) -> bool:
+    return all(
+        node.exchange.unacknowledged() == 0 and not len(node.exchange.traffic.in_hand)
+        for node in nodes
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_it_is_acknowledged_when_the_far_broker_has_it(algorithm: str, qos: int) -> None:
+    fabric, s, h, b = line(algorithm=algorithm, qos=qos)
+    at_b, publisher = subscriber(b), s.client("p")
+    fabric.settle()
+    b.broker.delay_s = 0.6
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(0.5)
+    assert (publisher.acknowledged, publisher.refused) == ([], [])
+    fabric.run(4.0)
+    assert publisher.acknowledged == [b"1"]
+    assert at_b.payloads() == [b"1"]
+    assert nothing_is_left(s, h, b)
+
+
+def test_local_ones_are_acknowledged_at_once() -> None:
+    confirm = ConfirmSettings(prefixes={"alarm/": True}, within_s=WITHIN_S)
+    fabric, s, _, b = line(confirm=confirm)
+    subscriber(b)
+    publisher, other = s.client("p"), s.client("q")
+    fabric.settle()
+    b.broker.delay_s = 0.6
+    other.publish("t", b"1", qos=1)
+    publisher.publish("alarm/fire", b"2", qos=1)
+    fabric.run(0.5)
+    assert (other.acknowledged, publisher.acknowledged) == ([b"1"], [])
+
+
+def test_acknowledgments_keep_their_order() -> None:
+    confirm = ConfirmSettings(prefixes={"alarm/": True}, within_s=WITHIN_S)
+    fabric, s, _, b = line(confirm=confirm)
+    subscriber(b)
+    publisher = s.client("p")
+    fabric.settle()
+    for number in range(4):
+        publisher.publish("alarm/fire" if number % 2 else "t", b"%d" % number, qos=1)
+    fabric.run(1.0)
+    assert publisher.acknowledged == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_late_is_refused_and_all_else_goes_on(qos: int) -> None:
+    fabric, s, h, b = line(qos=qos)
+    at_b, at_h = subscriber(b), subscriber(h)
+    publisher = s.client("p")
+    fabric.settle()
+    fabric.partition([b], [s, h])
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(WITHIN_S + 1.0)
+    assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])
+    assert s.host is not None
+    assert s.host.relay.counters.not_confirmed == 1
+    assert at_h.payloads() == [b"1"]
+    fabric.heal()
+    fabric.settle()
+    publisher.publish("t", b"2", qos=qos)
+    fabric.settle()
+    assert publisher.acknowledged == [b"2"]
+    assert at_b.payloads() == [b"1", b"2"], "it may come all the same"
+    assert nothing_is_left(s, h, b)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_client_of_3_1_1_is_disconnected_and_sends_again(qos: int) -> None:
+    fabric, s, h, b = line(qos=qos)
+    at_b = subscriber(b)
+    publisher = s.client("p", level=4, clean_start=False, session_expiry_s=10_000)
+    publisher.repeats_qos1 = True
+    fabric.settle()
+    fabric.partition([b], [s, h])
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(WITHIN_S + 0.2)
+    assert not publisher.connected
+    assert publisher.acknowledged == []
+    fabric.run(2.0)
+    assert publisher.connected
+    assert publisher.acknowledged == []
+    fabric.heal()
+    fabric.settle()
+    assert publisher.acknowledged == [b"1"]
+    assert b"1" in at_b.payloads()
+    assert qos == 1 or at_b.payloads() == [b"1"], "QoS 2: once"
+
+
+def test_who_is_given_up_confirms_nothing() -> None:
+    """Whoever waits longer than a neighbor is kept for."""
+    confirm = ConfirmSettings(by_default=True, within_s=60.0)
+    fabric, s, h, b = line(hold_s=5.0, confirm=confirm)
+    subscriber(b)
+    publisher = s.client("p")
+    fabric.settle()
+    fabric.partition([b], [s, h])
+    publisher.publish("t", b"1", qos=1)
+    fabric.run(15.0)
+    assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])
+    assert h.exchange.counters["given_up"] == 1
+
+
+def test_a_far_broker_that_does_not_take_it_is_told() -> None:
+    fabric, s, _, b = line()
+    subscriber(b)
+    publisher = s.client("p")
+    b.broker.poison.add("t")
+    fabric.settle()
+    publisher.publish("t", b"1", qos=1)
+    publisher.publish("u", b"2", qos=1)
+    fabric.settle()
+    assert (publisher.acknowledged, publisher.refused) == ([b"2"], [b"1"])
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+def test_what_waits_for_one_branch_is_with_its_origin_still(algorithm: str, qos: int) -> None:
+    """More than may be unacknowledged; the node between crashes with all of it."""
+    confirm = ConfirmSettings(by_default=True, within_s=3_600.0)
+    fabric, s, h, b = line(algorithm=algorithm, qos=qos, confirm=confirm)
+    at_b, at_h = subscriber(b), subscriber(h)
+    publishers = [s.client(f"p{number}") for number in range(10)]
+    fabric.settle()
+    fabric.partition([b], [s, h])
+    fabric.run(5.0)
+    count = MAX_UNSAFE + 500
+    for number in range(count):
+        publishers[number % 10].publish(f"t/{number % 10}", b"%d" % number, qos=qos)
+        if number % 50 == 0:
+            fabric.run(0.01)
+    fabric.run(5.0)
+    assert len(set(at_h.payloads())) == count, "nobody else waits"
+    assert not any(each.acknowledged for each in publishers)
+    h.crash()
+    fabric.run(1.0)
+    h.start()
+    fabric.heal()
+    fabric.settle()
+    fabric.run(30.0)
+    assert sum(len(each.acknowledged) for each in publishers) == count
+    assert not any(each.refused for each in publishers)
+    assert set(at_b.payloads()) == {b"%d" % number for number in range(count)}
+    for each in range(10):
+        got = [int(payload) for payload in at_b.payloads(f"t/{each}")]
+        assert list(dict.fromkeys(got)) == sorted(set(got)), "in order"
+    assert nothing_is_left(s, h, b)
