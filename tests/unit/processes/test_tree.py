@@ -30,7 +30,7 @@ child.wait()
 
 @pytest.fixture
 def parent() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process with a child that runs, so that it has memory; both end when the parent's input does."""
+    """A process with a child that runs (and so has memory); both end with the parent's input."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
