@@ -217,6 +217,7 @@ class Cooperation(Section):
     algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
     confirm: Confirm = Field(default="local", examples=["local"])
     confirm_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
+    confirm_back_s: Seconds = Field(default=60.0, gt=0, le=86_400, examples=[60.0])
     confirm_topics: dict[str, Confirm] = Field(default={}, examples=[{"alarms/": "fabric"}])
 
     @property

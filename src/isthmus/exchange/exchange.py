@@ -33,6 +33,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
 from isthmus.exchange.client.client import ClientEnd, Pair
 from isthmus.exchange.client.clients import Clients
+from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
 from isthmus.exchange.client.wills import NAME as WILLS_NAME
 from isthmus.exchange.client.wills import DueWill
 from isthmus.exchange.discovery.datagrams import discovery_key
@@ -95,6 +96,8 @@ class ExchangeSettings:
     address: str = ""
     """Where other nodes can dial this one, if that is known."""
     discovery: DiscoverySettings | None = None
+    confirm: ConfirmSettings = LOCAL
+    """Which messages of clients are confirmed by the whole fabric."""
 
 
 class Exchange:
@@ -135,6 +138,8 @@ class Exchange:
             )
         else:
             self.guard = TopologyGuard(self.node_id, self.incarnation, self)
+        self._forgot = settings.confirm.is_on and not host.keeps_state
+        """Nothing is known of a last life, and nothing is to be confirmed without it."""
         self._running = False
         self._early: list[Callable[[], None]] = []
         """What was asked for before the node runs."""
@@ -144,6 +149,7 @@ class Exchange:
             self._session,
             self._will_due,
             filters_per_client=settings.filters_per_client,
+            back_s=settings.confirm.back_s if self._forgot else 0.0,
         )
         self._state = AlgorithmState(host, settings.algorithm)
         self.traffic = traffic = Traffic(
@@ -179,7 +185,7 @@ class Exchange:
     def start(self) -> None:
         self._running = True
         self.retention.start()
-        self.recovery.start()
+        self.recovery.start(forgot=self._forgot)
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()

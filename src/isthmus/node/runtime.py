@@ -129,6 +129,12 @@ class Node:
             filters_per_client=self.limits.filters_per_client,
             address=self.config.link_address,
             discovery=self._discovery_settings(),
+            confirm=ConfirmSettings.of(
+                cooperation.confirm,
+                cooperation.confirm_topics,
+                cooperation.confirm_s,
+                cooperation.confirm_back_s,
+            ),
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,
@@ -149,7 +155,6 @@ class Node:
     def _make_relay(self) -> Relay:
         names = (each.name for each in fields(ClientLimits))
         limits = ClientLimits(**{name: getattr(self.limits, name) for name in names})
-        table = self.config.cooperation
         return Relay(
             self._host,
             self.exchange,
@@ -158,7 +163,6 @@ class Node:
             pacer=self.pacer,
             turns=Turns(self._host),
             own_client_ids=own_client_id(self.config.node.id, ""),
-            confirm=ConfirmSettings.of(table.confirm, table.confirm_topics, table.confirm_s),
         )
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:

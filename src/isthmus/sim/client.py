@@ -114,6 +114,8 @@ class SimClient:
     reconnect_s: float = 0.5
     packet_ids: int = 65_535
     """How many packet identifiers it uses; few, so that they come round."""
+    subscribes_again: bool = True
+    """Whether it does so where its session is present, as most client libraries do."""
     repeats_qos1: bool = False
     """Whether it sends again what had no PUBACK, when its session was kept; at QoS 2 it does."""
 
@@ -348,8 +350,10 @@ class SimClient:
             self._unacknowledged.clear()
         if not session_present:
             self._forget()
-        if self.wanted:
-            self._subscribe(connection, tuple(self.wanted))
+        missing = tuple(each for each in self.wanted if each not in self.granted)
+        asked = tuple(self.wanted) if self.subscribes_again or not session_present else missing
+        if asked:
+            self._subscribe(connection, asked)
         for packet in (*self._unacknowledged.values(), *self._unreceived.values()):
             connection.send(replace(packet, dup=True))
         for packet_id in list(self._unreleased):

@@ -311,6 +311,9 @@ class SimFabric:
         if self._recovering():
             self.run(max(RECOVERY_S, settings.hold_s))
             until_quiet()
+        if self._forgot():
+            self.run(self.confirm.back_s)
+            until_quiet()
         for _ in range(WAITS):
             if self._waiting():
                 self.run(2 * DOUBT_S + LET_GO_S)
@@ -330,6 +333,10 @@ class SimFabric:
     def _recovering(self) -> bool:
         """Whether a node still waits for neighbors of its last life."""
         return any(host.exchange.recovery.active for _, host in self._living())
+
+    def _forgot(self) -> bool:
+        """Whether a node still wants everything for subscribers of its last life."""
+        return any(host.exchange.clients.returning.awaited for _, host in self._living())
 
     def _waiting(self) -> bool:
         """Whether a message is not acknowledged: doubted, or one node waits for another."""

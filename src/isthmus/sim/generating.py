@@ -8,7 +8,8 @@ from itertools import combinations
 
 from isthmus.sim.attacks import AttackGenerator
 from isthmus.sim.drawing import Generator
-from isthmus.sim.schedule import ATTACKS, PROFILES, Schedule
+from isthmus.sim.forgetting import ForgetfulGenerator
+from isthmus.sim.schedule import ATTACKS, CONFIRMED, PROFILES, Schedule
 from isthmus.sim.storms import StormGenerator
 
 __all__ = ["generate", "has_all_links"]
@@ -36,6 +37,8 @@ def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Sc
     made_by = AttackGenerator if chosen in ATTACKS else Generator
     if chosen == "storms":
         made_by = StormGenerator
+    elif chosen in CONFIRMED:
+        made_by = ForgetfulGenerator
     schedule = made_by(seed, chosen, rng).schedule()
     if not mesh or schedule.discovery:
         return schedule

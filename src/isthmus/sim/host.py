@@ -106,7 +106,6 @@ class SimHost:
             pacer=Unpaced(),
             turns=Turns(self),
             own_client_ids=own_client_id(self._node.node_id, ""),
-            confirm=self._node.fabric.confirm,
         )
 
     def end(self) -> None:

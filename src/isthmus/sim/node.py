@@ -89,6 +89,7 @@ class SimNode:
             fabric.link_settings,
             address=self.address,
             discovery=fabric.discovery,
+            confirm=fabric.confirm,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))

@@ -19,7 +19,7 @@ from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import Violation
 from isthmus.sim.node import SimNode
-from isthmus.sim.schedule import STEADY, TOPICS, Schedule
+from isthmus.sim.schedule import CONFIRMED, STEADY, TOPICS, Schedule
 
 __all__ = ["PromisedMessage", "Promises"]
 
@@ -83,6 +83,8 @@ class Promises:
     """Retained messages and deletions: when, on which topic, after how many other messages."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
     """When partitions began and ended."""
+    confirmed: set[bytes] = field(default_factory=set)
+    """What was acknowledged to its publisher."""
     wills: dict[bytes, SimNode] = field(default_factory=dict)
     """Whose clients have them."""
     refused: dict[str, SimClient] = field(default_factory=dict)
@@ -216,7 +218,7 @@ class Promises:
         if not self._is_complete():
             return
         for payload, message in self.messages.items():
-            if message.qos == 0:
+            if message.qos == 0 or (self._forgetful() and payload not in self.confirmed):
                 continue
             for client in self._matching(message.topic, message.node):
                 if payload not in client.payloads() and not self._may_miss(message, client):
@@ -229,6 +231,7 @@ class Promises:
 
     def acknowledged(self, payload: bytes) -> None:
         """A publisher has been told, just now, that it has given a message away."""
+        self.confirmed.add(payload)
         message = self.messages.get(payload)
         if message is None or not self.fabric.confirm.is_on or not self._is_complete():
             return
@@ -240,21 +243,28 @@ class Promises:
                 raise Violation(f"{payload.decode()} ({message}) is confirmed, not at {node.name}")
 
     def _wanted(self, topic: str, node: SimNode) -> frozenset[str]:
-        """Whose subscriptions to `topic` are known everywhere, and that stay."""
+        """Whose subscriptions to `topic` are known everywhere, and that stay, if it is away too."""
         known_s = self.fabric.now_s - KNOWN_S
+        reached = search(self.fabric.wanted_links(), node.name)
         return frozenset(
             client.client_id
-            for client in self._matching(topic, node.name)
-            if client.session_expiry_s > KEPT_S
+            for client in self.clients.values()
+            if client.node.name in reached
+            and client.session_expiry_s > KEPT_S
             and any(
                 since_s <= known_s and matches(each, topic)
                 for each, since_s in client.granted.items()
             )
         )
 
+    def _forgetful(self) -> bool:
+        return self.schedule.profile in CONFIRMED
+
     def _is_complete(self) -> bool:
         """Where the graph changes, what survives that has to deliver everything."""
         profile = self.schedule.profile
+        if profile in CONFIRMED:
+            return self.fabric.confirm.is_on
         return profile in COMPLETE or (profile == "storms" and self._changes_ways())
 
     def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:

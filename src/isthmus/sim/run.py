@@ -46,6 +46,8 @@ __all__ = ["ScheduleFailed", "ScheduleOutcome", "run_schedule"]
 
 CONFIRM_S = 3_600.0
 """Nobody is disconnected for what is not confirmed."""
+BACK_S = 15.0
+"""Clients are back after half a second, and after their node."""
 
 
 class ScheduleFailed(AssertionError):
@@ -120,7 +122,7 @@ class _Run:
             settle_s=settle_s,
             discovery=DiscoverySettings() if schedule.discovery else None,
             datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
-            confirm=ConfirmSettings(confirm, within_s=CONFIRM_S),
+            confirm=ConfirmSettings(confirm, within_s=CONFIRM_S, back_s=BACK_S),
         )
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":
@@ -167,6 +169,8 @@ class _Run:
                 session_expiry_s=each.session_expiry_s,
                 will=self._will(each.will_topic) if each.will_topic else None,
                 packet_ids=each.packet_ids,
+                subscribes_again=each.subscribes_again,
+                repeats_qos1=each.repeats_qos1,
                 connect=not each.refused,
             )
             if each.refused:

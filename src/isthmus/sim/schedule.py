@@ -26,6 +26,10 @@ promise of its own (`isthmus.sim.promises`), and the last one has all of them:
 `torn`        nodes are killed while they write, and bits of their files flip
 `storms`      many faults at once, on a graph with rings in which some nodes stay connected
 `attack`      all of this, and what `chaos` has
+
+That of `CONFIRMED` is for ``confirm = "fabric"``:
+
+`forgetful`   nodes that keep nothing are killed, ingress, transit and egress alike, and brokers
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from isthmus.exchange.link.links import LinkSettings
 
 __all__ = [
     "ATTACKS",
+    "CONFIRMED",
     "EVERY_PROFILE",
     "FILTERS",
     "POISON",
@@ -66,7 +71,9 @@ ATTACKS: Final = (
     "storms",
     "attack",
 )
-EVERY_PROFILE: Final = PROFILES + ATTACKS
+CONFIRMED: Final = ("forgetful",)
+"""Profiles that promise something only of what is confirmed by the whole fabric."""
+EVERY_PROFILE: Final = PROFILES + ATTACKS + CONFIRMED
 TOPICS: Final = ("t/a", "t/b", "t/a/x", "u/a", "u")
 FILTERS: Final = (*TOPICS, "t/+", "t/#", "+/a", "#", "+/+/x", "u/#", "t/a/#", "w/#")
 RETAINED: Final = ("r/a", "r/b")
@@ -108,6 +115,9 @@ class ClientSpec:
     refused: bool = False
     """Its broker does not let it connect."""
     packet_ids: int = 65_535
+    subscribes_again: bool = True
+    """Also where its session is present."""
+    repeats_qos1: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,12 @@ from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate, has_all_links
 from isthmus.sim.provenance import provenance
 from isthmus.sim.run import ScheduleFailed, ScheduleOutcome, run_schedule
-from isthmus.sim.schedule import EVERY_PROFILE
+from isthmus.sim.schedule import ATTACKS, CONFIRMED, EVERY_PROFILE, PROFILES
 
 __all__ = ["SOAKED", "Called", "Soaked", "called", "main", "profile_of", "soak"]
 
-SOAKED = EVERY_PROFILE
-"""The profiles that take turns."""
+SOAKED = PROFILES + ATTACKS
+"""The profiles that take turns; with `confirm`, also those of `CONFIRMED`."""
 CHUNK = 50
 
 
@@ -105,9 +105,10 @@ def called(name: str) -> Called:
     return Called(getattr(import_module(module), attribute), options, confirm)
 
 
-def profile_of(seed: int) -> str:
+def profile_of(seed: int, *, confirm: bool = False) -> str:
     """Whose turn it is."""
-    return SOAKED[seed % len(SOAKED)]
+    taking_turns = SOAKED + CONFIRMED if confirm else SOAKED
+    return taking_turns[seed % len(taking_turns)]
 
 
 def soak(
@@ -132,7 +133,7 @@ def soak(
     else:
         factory = algorithm
     for seed in seeds:
-        chosen = profile or profile_of(seed)
+        chosen = profile or profile_of(seed, confirm=confirm)
         soaked.schedules += 1
         soaked.profiles[chosen] += 1
         try:

@@ -205,7 +205,9 @@ def _wire(delay_ms: float, mbit_s: float | None) -> WireSettings:
 
 
 def _confirm(table: Cooperation) -> ConfirmSettings:
-    return ConfirmSettings.of(table.confirm, table.confirm_topics, table.confirm_s)
+    return ConfirmSettings.of(
+        table.confirm, table.confirm_topics, table.confirm_s, table.confirm_back_s
+    )
 
 
 def _link_settings(link: LinkTable, packet_bytes: int) -> LinkSettings:

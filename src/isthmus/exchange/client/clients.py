@@ -55,6 +55,7 @@ from isthmus.exchange.client.client import (
 )
 from isthmus.exchange.client.interest import LocalInterest
 from isthmus.exchange.client.publishers import PublisherRoutes
+from isthmus.exchange.client.returning import Returning
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.client.wills import DueWill, Wills
 from isthmus.exchange.host import Cancellable, Host
@@ -91,7 +92,9 @@ class Clients:
         due: Callable[[DueWill], None],
         *,
         filters_per_client: int,
+        back_s: float = 0.0,
     ) -> None:
+        """`back_s`: how long those of a last life of which nothing is kept may take to be back."""
         self._host = host
         self._new_session = new_session
         self._due = due
@@ -103,6 +106,7 @@ class Clients:
         self._pairs: dict[SessionInfo, Pair] = {}
         self._clients: dict[str, Client] = {}
         self.interest = LocalInterest(host, self._interest_changed)
+        self.returning = Returning(host, self.interest, back_s)
         self._away: dict[Client, int] = {}
         """Those with identifiers not released, and what they take; the longest away first."""
         self._away_bytes = 0
@@ -187,6 +191,8 @@ class Clients:
         if known and (client.expiry_s or expiry_s):
             self._save_soon()
         client.expiry_s = expiry_s
+        if connack.session_present and not known:
+            self.returning.is_back(client)
         if connect.will is not None:
             self.wills.arm(client, connect.will)
 
@@ -307,6 +313,7 @@ class Clients:
             if code < 0x80 and matched is not None and subscribed not in client.filters:
                 client.filters[subscribed] = matched
                 self.interest.hold(matched)
+                self.returning.has_subscribed(client)
         if client.expiry_s:
             self._save_soon()
 
@@ -379,6 +386,7 @@ class Clients:
     def start(self) -> None:
         """Take up what was kept, and send the wills of clients that were lost with the node."""
         self._restore_sessions()
+        self.returning.start()
         self.wills.start(self._client_of)
 
     def _restore_sessions(self) -> None:
@@ -408,6 +416,7 @@ class Clients:
         """Write what is left of every interval, as nobody counts it from now on."""
         if self._saving is not None or any(each.expires_at for each in self._clients.values()):
             self._save()
+        self.returning.stop()
         self.wills.abandon()
 
     def _save_soon(self) -> None:

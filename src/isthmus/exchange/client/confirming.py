@@ -56,16 +56,20 @@ class ConfirmSettings:
     prefixes: Mapping[str, bool] = field(default_factory=dict)
     """Of topics; the longest that fits decides."""
     within_s: float = 10.0
+    back_s: float = 60.0
+    """How long subscribers of a last life of which nothing is kept may take (`returning`)."""
     _sorted: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_sorted", tuple(sorted(map(str.encode, self.prefixes))))
 
     @classmethod
-    def of(cls, confirm: str, topics: Mapping[str, str], within_s: float) -> ConfirmSettings:
+    def of(
+        cls, confirm: str, topics: Mapping[str, str], within_s: float, back_s: float
+    ) -> ConfirmSettings:
         """As the configuration says it."""
         prefixes = {prefix: each == "fabric" for prefix, each in topics.items()}
-        return cls(confirm == "fabric", prefixes, within_s)
+        return cls(confirm == "fabric", prefixes, within_s, back_s)
 
     @property
     def is_on(self) -> bool:

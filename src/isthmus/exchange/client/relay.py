@@ -12,7 +12,6 @@ from isthmus.errors import ProtocolError
 from isthmus.exchange.client.broker_session import BrokerSession
 from isthmus.exchange.client.checks import read_limits
 from isthmus.exchange.client.client_session import ClientSession
-from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
 from isthmus.exchange.client.counters import Counters
 from isthmus.exchange.client.entrance import Entrance, Newcomer
 from isthmus.exchange.client.limits import ClientLimits
@@ -82,7 +81,6 @@ class Relay:
         pacer: Pacing,
         turns: Turns,
         own_client_ids: str,
-        confirm: ConfirmSettings = LOCAL,
     ) -> None:
         """`own_client_ids`: what those of the node's own sessions begin with; no client's may."""
         self.host = host
@@ -94,7 +92,7 @@ class Relay:
         self.pacer = pacer
         self.turns = turns
         self.own_client_ids = own_client_ids
-        self.confirm = confirm
+        self.confirm = exchange.settings.confirm
         self.max_clients = limits.clients
         self.open = True
         """Who comes is answered, if only with a refusal."""

@@ -19,7 +19,7 @@ from isthmus.exchange.link.links import Links
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import Message
-from isthmus.exchange.traffic.recovery import Awaited, Recovery
+from isthmus.exchange.traffic.recovery import UNKNOWN, Awaited, Recovery
 from isthmus.exchange.traffic.routes import Routes
 
 __all__ = ["Detours"]
@@ -51,7 +51,9 @@ class Detours:
         self._counters = counters
         self._routes = routes
         self._by_session = by_session
-        self.recovery = Recovery(host, self, hold_s=links.settings.hold_s)
+        self.recovery = Recovery(
+            host, self, hold_s=links.settings.hold_s, peers_are_back=self._peers_are_back
+        )
         self._looking = False
         self._tasks: deque[Iterator[None]] = deque()
         self._ways_round: dict[str, tuple[str | None, float]] = {}
@@ -89,6 +91,20 @@ class Detours:
                 yield
         self.recovery.settled(awaited)
 
+    def _peers_are_back(self) -> bool:
+        linked = (peer.link for peer in self._links.peers.values())
+        return all(link is not None and link.state.up for link in linked)
+
+    def unknown_are_back(self, awaited: Awaited) -> None:
+        self._begin(self._finish(awaited))
+
+    def _finish(self, awaited: Awaited) -> Iterator[None]:
+        for topic in awaited.topics():
+            while entries := awaited.take(topic, STEP):
+                for entry in entries:
+                    entry.finish(awaited.name)
+                yield
+
     def neighbor_missed(self, neighbor: str, waited: list[Outgoing]) -> None:
         self._begin(self._send_elsewhere(neighbor, waited))
 
@@ -106,13 +122,18 @@ class Detours:
             each
             for each in recovery.awaited.values()
             if (each.waits_on(message.topic) if each.name in wanting else each.name != came_from)
+            and (message.confirm or each.name != UNKNOWN)
         ]
         found += [each for each in recovery.back.values() if each.waits_on(message.topic)]
         return found
 
     def wait_for(self, awaited: Awaited, entry: Outgoing) -> None:
+        queue_bytes = self._links.settings.queue_bytes
+        if entry.message.confirm and awaited.bytes > queue_bytes - entry.cost:
+            entry.message.misses()  # who is away is given up for nobody who can send again
+            return
         awaited.wait(entry)
-        if awaited.bytes > self._links.settings.queue_bytes:
+        if awaited.bytes > queue_bytes:
             self._host.log(
                 "warning",
                 "neighbor given up: too much waits for it and it is not back",

@@ -19,25 +19,39 @@ came from, so that nothing is lost if this node crashes again, but for what is o
 allows.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor is given up,
 as one is whose link is down.
 
+A node that keeps nothing does not know whom to await.  If it confirms messages (`confirming`), it
+must not do so without neighbors that are not back yet.  So for `YOUNG_S` it awaits `UNKNOWN`, who
+stands for all of them, and for as long as one of its configured peers is not linked, `hold_s` at
+most.  Only messages to be confirmed wait for `UNKNOWN`; a neighbor that comes meanwhile is awaited
+like one that was remembered, with all that has waited until then.  Beyond `queue_bytes` messages to
+be confirmed do not wait, for anybody: they are missed, which their publishers are told.
+
 A node that is stopped in order says goodbye; neighbors keep it all the same if they know from its
 hello that it has a `state_dir`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 from isthmus.exchange import kept_records
 from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
 from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.traffic.message import Message
 
-__all__ = ["RECOVERY_S", "Awaited", "Recovery", "RecoveryOwner"]
+__all__ = ["RECOVERY_S", "UNKNOWN", "YOUNG_S", "Awaited", "Recovery", "RecoveryOwner"]
 
 RECOVERY_S = 10.0
 """The least time that neighbors are awaited, and what one that is there gets beyond `hold_s`, since
 it may itself be awaiting others."""
+UNKNOWN: Final = "whoever was a neighbor"
+"""No node can be called so."""
+YOUNG_S: Final = LONGEST_PAUSE_S + 3.0
+"""By then whoever dials this node has dialed it again, and is linked: a dial that was on its way
+when it started may have been in vain."""
+LOOK_AGAIN_S: Final = 0.5
 
 
 _KEPT = ("neighbors", 1)
@@ -57,6 +71,10 @@ class RecoveryOwner(Protocol):
 
     def awaits_changed(self) -> None:
         """One neighbor fewer is awaited."""
+        ...
+
+    def unknown_are_back(self, awaited: Awaited) -> None:
+        """Whoever was a neighbor is one again, or has been missed by itself."""
         ...
 
 
@@ -80,6 +98,24 @@ class Awaited:
             entry.in_hand.wait_for(self.name)
         self._topics.setdefault(entry.message.topic, []).append(entry)
         self.bytes += entry.cost
+
+    def for_another(self, name: str, timer: Cancellable) -> Awaited:
+        """What waits for this one waits for `name` as well, unless it came from there."""
+        other = Awaited(name, timer)
+        for topic, entries in self._topics.items():
+            waiting = [
+                entry
+                for entry in entries
+                if (source := entry.message.came_from) is None or source.name != name
+            ]
+            for entry in waiting:
+                if entry.in_hand is not None:
+                    entry.in_hand.wait_for(name)
+                other.bytes += entry.cost
+            if waiting:
+                other._topics[topic] = waiting
+                other._messages.update(entry.message for entry in waiting)
+        return other
 
     def waits_on(self, topic: bytes) -> bool:
         return topic in self._topics
@@ -117,9 +153,18 @@ class Awaited:
 class Recovery:
     """Who was a neighbor when the last life ended, and is awaited."""
 
-    def __init__(self, host: Host, owner: RecoveryOwner, *, hold_s: float) -> None:
+    def __init__(
+        self,
+        host: Host,
+        owner: RecoveryOwner,
+        *,
+        hold_s: float,
+        peers_are_back: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`peers_are_back` says whether all that this node is configured to dial are linked."""
         self._host = host
         self._owner = owner
+        self._peers_are_back = peers_are_back
         self._hold_s = max(hold_s, RECOVERY_S)
         self._neighbors: set[str] = set()
         """What is kept; who is awaited is one of them."""
@@ -141,7 +186,8 @@ class Recovery:
         """How many messages of this node's own clients wait."""
         return sum(each.only_here() for each in (*self.awaited.values(), *self.back.values()))
 
-    def start(self) -> None:
+    def start(self, *, forgot: bool = False) -> None:
+        """`forgot` if nothing of the last life is kept, and nobody must be missed for that."""
         kept = self._host.load_state(*_KEPT)
         names = sorted({record.decode() for record in kept_records.read(kept or b"").records})
         self._neighbors = set(names)
@@ -149,6 +195,19 @@ class Recovery:
             self.awaited[name] = Awaited(name, self._timer(name, self._hold_s))
         if names:
             self._host.log("info", "recovering", awaits=" ".join(names))
+        if forgot:
+            until_s = self._host.now() + self._hold_s
+            timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
+            self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
+
+    def _look_for_unknown(self, until_s: float) -> None:
+        if self._host.now() < until_s and not self._peers_are_back():
+            self.awaited[UNKNOWN].timer = self._host.call_later(
+                LOOK_AGAIN_S, lambda: self._look_for_unknown(until_s)
+            )
+        elif unknown := self._no_longer(UNKNOWN):
+            self._owner.unknown_are_back(unknown)
+            self._owner.awaits_changed()
 
     def _timer(self, name: str, delay_s: float) -> Cancellable:
         return self._host.call_later(delay_s, lambda: self._time_is_over(name))
@@ -162,6 +221,9 @@ class Recovery:
         if awaited := self.awaited.get(neighbor):
             awaited.timer.cancel()
             awaited.timer = self._timer(neighbor, self._hold_s + RECOVERY_S)
+        elif neighbor not in self._joined and (unknown := self.awaited.get(UNKNOWN)):
+            timer = self._timer(neighbor, self._hold_s + RECOVERY_S)
+            self.awaited[neighbor] = unknown.for_another(neighbor, timer)
 
     def joined(self, neighbor: str) -> None:
         self._joined.add(neighbor)

@@ -11,7 +11,13 @@ from isthmus.exchange import kept_records
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import Outgoing
 from isthmus.exchange.traffic.message import Message
-from isthmus.exchange.traffic.recovery import RECOVERY_S, Awaited, Recovery
+from isthmus.exchange.traffic.recovery import (
+    RECOVERY_S,
+    UNKNOWN,
+    YOUNG_S,
+    Awaited,
+    Recovery,
+)
 from support.held import Held
 
 
@@ -34,6 +40,9 @@ class FakeHost:
             names = (name.encode() for name in kept)
             self.state["neighbors"] = kept_records.write("neighbors", 1, names)
         self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return 0.0
 
     def load_state(self, name: str, version: int) -> bytes | None:
         return self.state.get(name)
@@ -75,6 +84,9 @@ class Owner:
 
     def awaits_changed(self) -> None:
         self.events.append("changed")
+
+    def unknown_are_back(self, awaited: Awaited) -> None:
+        self._over("unknown", awaited.name, awaited.take_all())
 
 
 def recovery(host: FakeHost, hold_s: float = 60.0) -> tuple[Recovery, Owner]:
@@ -194,3 +206,43 @@ def test_a_flipped_bit_costs_one_neighbor() -> None:
     host.state["neighbors"] = host.state["neighbors"].replace(b"bbbb", b"bbbc")
     made, _ = recovery(host)
     assert sorted(made.awaited) == ["aaaa", "cccc"]
+
+
+def test_a_node_that_keeps_nothing_awaits_whoever_comes_while_it_is_young() -> None:
+    host, owner = FakeHost(), Owner()
+    made = owner.recovery = Recovery(cast("Host", host), owner, hold_s=60.0)
+    made.start(forgot=True)
+    unknown = made.awaited[UNKNOWN]
+    waits_for: list[str] = []
+    for number in (1, 2):
+        unknown.wait(entry(number, lambda: waits_for.append("over")))
+    made.came("a")
+    assert made.awaits_others("a"), "whoever else there was"
+    unknown.wait(entry(3))
+    made.joined("a")
+    made.ready("a")
+    assert owner.waited == {"a": [b"1", b"2"]}, "what had waited until it came"
+    made.came("a")
+    assert "a" not in made.awaited, "it is known"
+    delay_s, over = host.timers[0]
+    assert delay_s == YOUNG_S
+    over()
+    assert owner.waited[UNKNOWN] == [b"1", b"2", b"3"]
+    assert waits_for == ["over", "over"]
+    assert not made.active
+    made.came("b")
+    assert not made.active
+
+
+def test_peers_that_are_not_linked_are_waited_for_as_long_as_neighbors_are_kept() -> None:
+    host, owner = FakeHost(), Owner()
+    back = False
+    made = owner.recovery = Recovery(
+        cast("Host", host), owner, hold_s=60.0, peers_are_back=lambda: back
+    )
+    made.start(forgot=True)
+    host.timers[-1][1]()
+    assert made.active
+    back = True
+    host.timers[-1][1]()
+    assert not made.active
