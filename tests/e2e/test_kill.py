@@ -21,7 +21,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,15 @@ import pytest
 
 from support.fabrics import NodeFabric
 from support.recording import recorded
-from support.steady_load import LoadPublisher, LoadSubscriber
+from support.steady_load import WINDOW, LoadPublisher, LoadSubscriber
 
 LINKS = [("source", "hub"), ("relay", "hub"), ("sink", "relay"), ("side", "hub")]
 RATE_PER_S = 50.0
 CALM_S = 1.0
 DOWN_S = 0.5
 DRAIN_S = 40.0
+CONFIRMED_WINDOW = 2_000
+"""Acknowledgments of all brokers take seconds while a node is young."""
 QUIET_S = 8.0
 
 
@@ -95,9 +97,9 @@ class Account:
 class Load:
     """The clients of one run."""
 
-    def __init__(self, fabric: NodeFabric) -> None:
+    def __init__(self, fabric: NodeFabric, window: int) -> None:
         self.publishers = [
-            LoadPublisher(name, fabric[name].port, f"load/{name}", RATE_PER_S)
+            LoadPublisher(name, fabric[name].port, f"load/{name}", RATE_PER_S, window=window)
             for name in ("source", "side")
         ]
         self.subscribers = [
@@ -167,14 +169,17 @@ async def strike(fabric: NodeFabric, fault: Fault) -> Struck:
     return Struck(fault, killed_s, time.monotonic())
 
 
-async def under_load(fabric: NodeFabric, faults: list[Fault]) -> list[Account]:
-    load = Load(fabric)
+async def under_load(
+    fabric: NodeFabric, faults: list[Fault], *, confirms: bool = False
+) -> list[Account]:
+    load = Load(fabric, CONFIRMED_WINDOW if confirms else WINDOW)
     struck: list[Struck] = []
     tasks = [asyncio.ensure_future(client.run()) for client in load.subscribers]
     try:
         for subscriber in load.subscribers:
             await asyncio.wait_for(subscriber.subscribed.wait(), 20)
-        await asyncio.to_thread(fabric.settle)
+        if not confirms:
+            await asyncio.to_thread(fabric.settle)
         tasks += [asyncio.ensure_future(client.run()) for client in load.publishers]
         for fault in faults:
             await asyncio.sleep(2 * CALM_S)
@@ -220,8 +225,14 @@ def account(load: Load, struck: Struck, end_s: float) -> Account:
 
 
 def run(
-    folder: Path, faults: list[Fault], algorithm: str = "sf", *, state: bool = True
+    folder: Path,
+    faults: list[Fault],
+    algorithm: str = "sf",
+    *,
+    state: bool = True,
+    cooperation: Mapping[str, Any] | None = None,
 ) -> list[Account]:
+    """With `cooperation` publishers wait for all brokers, and nothing else is waited for."""
     with NodeFabric(
         folder,
         LINKS,
@@ -229,9 +240,10 @@ def run(
         state=state,
         tapped=False,
         broker_options={"persistence": True},
+        cooperation=cooperation,
     ) as fabric:
         try:
-            accounts = asyncio.run(under_load(fabric, faults))
+            accounts = asyncio.run(under_load(fabric, faults, confirms=cooperation is not None))
         except BaseException:
             for node in fabric.nodes.values():
                 print(f"---- {node.id}\n{node.log()}")

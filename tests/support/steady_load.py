@@ -32,7 +32,7 @@ from isthmus.mqtt.packets import (
     Subscription,
 )
 
-__all__ = ["LoadPublisher", "LoadSubscriber", "Sent", "connected"]
+__all__ = ["WINDOW", "LoadPublisher", "LoadSubscriber", "Sent", "connected"]
 
 RETRY_S = 0.05
 WINDOW = 100
@@ -106,6 +106,8 @@ class LoadPublisher:
     topic: str
     rate_per_s: float
     qos: int = 1
+    window: int = WINDOW
+    """How many may be without an acknowledgment."""
     sent: list[Sent] = field(default_factory=list)
     """By number."""
     stopping: bool = False
@@ -150,7 +152,7 @@ class LoadPublisher:
         while not self.stopping:
             due_s = max(due_s + 1 / self.rate_per_s, time.monotonic() - 0.1)
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            if len(self._open) < WINDOW and not self.resting:
+            if len(self._open) < self.window and not self.resting:
                 number = len(self.sent)
                 self._open.add(number)
                 self.sent.append(Sent(time.monotonic()))

@@ -184,3 +184,56 @@ def test_what_waits_for_one_branch_is_with_its_origin_still(algorithm: str, qos:
         got = [int(payload) for payload in at_b.payloads(f"t/{each}")]
         assert list(dict.fromkeys(got)) == sorted(set(got)), "in order"
     assert nothing_is_left(s, h, b)
+
+
+def test_a_neighbor_that_takes_everything_and_settles_nothing() -> None:
+    """What it has is bounded, is refused in time, and goes on when its link is made anew."""
+    link = LinkSettings(hold_s=600.0, queue_bytes=1 << 20)
+    fabric = SimFabric(seed=1, algorithm="sf", link=link, confirm=FABRIC)
+    s, h, b = (fabric.node(name) for name in "shb")
+    fabric.link(s, h)
+    fabric.link(h, b)
+    at_b = subscriber(b)
+    publishers = [s.client(f"p{number}") for number in range(5)]
+    fabric.settle()
+    in_hand = h.exchange.traffic.in_hand
+    told, in_hand._tell_settled = in_hand._tell_settled, lambda: None  # type: ignore[method-assign]
+    b.broker.delay_s = 1.0
+    for number in range(8 * MAX_UNSAFE):
+        publishers[number % 5].publish(f"t/{number % 5}", b"%d" % number, qos=1)
+        if number % 50 == 0:
+            fabric.run(0.02)
+    fabric.run(WITHIN_S + 20.0)
+    to_h = s.exchange.links.links["h"]
+    assert to_h.unacked_bytes() < 2.2 * (1 << 20), "twice what publishers are held back for"
+    assert sum(len(each.refused) for each in publishers) > 100
+    in_hand._tell_settled = told  # type: ignore[method-assign]
+    b.broker.delay_s = 0.001
+    fabric.break_connections(s, h)
+    fabric.settle()
+    fabric.run(WITHIN_S + 20.0)
+    assert to_h.unacked() == 0
+    for each in publishers:
+        assert len(each.acknowledged) + len(each.refused) == 8 * MAX_UNSAFE // 5
+        assert set(each.acknowledged) <= set(at_b.payloads())
+    assert nothing_is_left(s, h, b)
+
+
+def test_what_somebody_missed_is_not_confirmed_because_it_comes_again() -> None:
+    """h has given b up, and its word of that is lost with the connection to s."""
+    confirm = ConfirmSettings(by_default=True, within_s=600.0)
+    fabric, s, h, b = line(hold_s=8.0, confirm=confirm)
+    subscriber(b)
+    publisher = s.client("p")
+    fabric.settle()
+    fabric.crash(b)
+    publisher.publish("t", b"1", qos=1)
+    fabric.run(4.0)
+    fabric.partition([h], [s], one_way=True)  # h hears s
+    fabric.run(1.0)
+    h.exchange.links.let_go(h.exchange.links.links["b"], "for the test")
+    fabric.run(0.5)
+    fabric.heal()
+    fabric.break_connections(s, h)
+    fabric.run(5.0)
+    assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])

@@ -196,6 +196,9 @@ class Confirming:
             self._wait(packet_id, entry)
 
     def _wait(self, packet_id: int, entry: _Publish) -> None:
+        late = self._late
+        while late and late[0].fate is not Fate.TAKEN:
+            late.popleft()  # else what is over would be kept for `within_s`, at any rate
         entry.until_s = self._client.now() + self._within_s
         self._by_id[packet_id] = entry
         self._late.append(entry)

@@ -374,14 +374,17 @@ class Incoming:
         self.unsafe[number] = held
         self.unsafe_bytes += held.size
 
-    def accept(self, packet_id: int, qos: int) -> int | bytes:
-        """A numbered PUBLISH came: its number, or, for a repetition, what to answer."""
+    def accept(self, packet_id: int, qos: int, fate: Fate = Fate.SAFE) -> int | bytes:
+        """A numbered PUBLISH came: its number, or, for a repetition, what to answer.
+
+        `fate`: what has become of it, if it was here and all are done with it.
+        """
         number = self._number(packet_id)
         if self._accepted is not None and number <= self._accepted:
             # If it is still on its way, the acknowledgment will follow.
             if number in self._busy:
                 return b""
-            return _answer(number, qos, Fate.TAKEN if number in self._taken else 0)
+            return _answer(number, qos, Fate.TAKEN if number in self._taken else fate)
         if len(self._busy) >= MAX_BUSY:
             raise RemoteProtocolError(
                 f"more than {MAX_BUSY} messages of one lane unacknowledged",

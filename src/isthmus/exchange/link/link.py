@@ -37,7 +37,14 @@ from isthmus.exchange.traffic.message import Fate, Message, from_link, publish_b
 from isthmus.mqtt.publish_layout import PUBCOMP, PUBLISH, acknowledgment
 from isthmus.tables import step
 
-__all__ = ["MAX_CONTROL_BYTES", "SETTLED_TOPIC", "Link", "Room", "settled_line"]
+__all__ = [
+    "MAX_CONTROL_BYTES",
+    "SETTLED_AT_ONCE",
+    "SETTLED_TOPIC",
+    "Link",
+    "Room",
+    "settled_line",
+]
 
 SETTLED_TOPIC = "$isthmus/safe"
 _SETTLED = re.compile(
@@ -45,6 +52,8 @@ _SETTLED = re.compile(
     % MAX_LABEL_BYTES
 )
 """What has become of it, its origin, label and number there."""
+SETTLED_AT_ONCE = 200
+"""Messages in one packet."""
 _FATES = {b"+": Fate.SAFE, b"-": Fate.MISSED, b"!": Fate.REFUSED}
 _SIGNS = {fate: sign for sign, fate in _FATES.items()}
 
@@ -342,7 +351,10 @@ class Link:
 
     def settled(self, payload: bytes) -> None:
         """The neighbor names what it had taken, and what has become of it."""
-        for line in payload.splitlines():
+        lines = payload.split(b"\n", SETTLED_AT_ONCE)
+        if len(lines) > SETTLED_AT_ONCE:
+            raise RemoteProtocolError(f"more than {SETTLED_AT_ONCE} messages said to be settled")
+        for line in lines:
             found = _SETTLED.fullmatch(line)
             if found is None:
                 raise RemoteProtocolError(f"{line[:80]!r} names no message that was taken")

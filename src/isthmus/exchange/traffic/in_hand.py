@@ -39,7 +39,7 @@ from typing import Final
 from isthmus.cooperation.api import SessionInfo, SessionStatus
 from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import IN_HAND_BYTES, WINDOW, Incoming
-from isthmus.exchange.link.link import SETTLED_TOPIC, Link, settled_line
+from isthmus.exchange.link.link import SETTLED_AT_ONCE, SETTLED_TOPIC, Link, settled_line
 from isthmus.exchange.traffic.message import Fate, Message
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
@@ -66,8 +66,8 @@ LET_GO_S: Final = 10.0
 """When those that wait for each other in a ring that is being cut stop doing so."""
 PART: Final = 8
 """What is given up at once is this part of the bound."""
-SETTLED_AT_ONCE: Final = 200
-"""Messages in one packet."""
+MAX_MISSED: Final = 20_000
+"""Of how many messages it is known that somebody does without them, in case they come again."""
 MAX_SHOWN: Final = 2_000
 """Of how many messages `status` says what they wait for: the oldest."""
 
@@ -156,9 +156,10 @@ class InHand:
         self._copies.append(copy)
 
     def give_in(self, copy: InHand) -> None:
-        """`copy` waits no longer."""
+        """`copy` waits no longer; that it is safe, nobody knows."""
         if self._copies and copy in self._copies:
             self._copies.remove(copy)
+            copy.message.misses()
             copy.acknowledged_by(HERE)
 
     def wait_for_broker(self) -> Callable[[], None]:
@@ -229,6 +230,8 @@ class MessagesInHand:
         self._hold_s = hold_s
         self._messages: dict[tuple[str, str, bytes], InHand] = {}
         self._at_broker: dict[str, BrokerQueue] = {}
+        self._missed: dict[tuple[str, str], Fate] = {}
+        """By origin and number, the oldest first: what is not here any more."""
         self._settled: dict[Incoming, list[bytes]] = {}
         """Of what was taken, and has come to its end in this turn."""
         self.only_here = 0
@@ -246,6 +249,20 @@ class MessagesInHand:
     def forget(self, in_hand: InHand) -> None:
         self.only_here -= in_hand.let_go
         self._forget_key(in_hand)
+        message = in_hand.message
+        if message.fate is not Fate.SAFE and message.confirm:
+            self._missed[message.origin, message.number] = message.fate
+            if len(self._missed) > MAX_MISSED:
+                del self._missed[next(iter(self._missed))]
+
+    def fate_of(self, message: Message) -> Fate:
+        """What has become of one that is here no more, as far as it matters to its publisher.
+
+        The neighbor may not have heard it: its link broke, or it has been restarted since.
+        """
+        if not self._missed or not message.confirm:
+            return Fate.SAFE
+        return self._missed.get((message.origin, message.number), Fate.SAFE)
 
     def _forget_key(self, in_hand: InHand) -> None:
         key = _key(in_hand.message)
@@ -265,12 +282,17 @@ class MessagesInHand:
         if first is not None and first is not in_hand and not first.let_go:
             in_hand.wait_for(HERE)
             first.add_copy(in_hand)
-            self._host.call_later(LET_GO_S, lambda: first.give_in(in_hand))
+            self._host.call_later(self._let_go_s(message), lambda: first.give_in(in_hand))
+
+    def _let_go_s(self, message: Message) -> float:
+        """To be confirmed is only what is safe: its publisher would have to send it again."""
+        return max(LET_GO_S, self._hold_s) if message.confirm else LET_GO_S
 
     def repeated(self, copy: InHand) -> None:
         """It was here before: acknowledged when that one is safe, which it may be already."""
         first = self._messages.get(_key(copy.message))
         if first is None or first.let_go:
+            copy.message.fate = self.fate_of(copy.message)
             copy.acknowledged_by(HERE)
             return
         is_nearer = (copy.message.hops - 1, copy.neighbor) < (first.message.hops, self._node_id)
@@ -283,7 +305,7 @@ class MessagesInHand:
         copy.incoming.hold(copy.number, copy)
         if not is_nearer:
             # In a ring that is being cut, three or more may wait for each other.
-            self._host.call_later(LET_GO_S, lambda: first.give_in(copy))
+            self._host.call_later(self._let_go_s(copy.message), lambda: first.give_in(copy))
 
     def settled(self, in_hand: InHand) -> None:
         """What was taken is safe, or missed: its neighbor is told, with others of this turn."""
@@ -314,7 +336,10 @@ class MessagesInHand:
             oldest = next(iter(incoming.unsafe.values()))
             assert isinstance(oldest, InHand)
             if oldest.copy_of is not None:
-                oldest.copy_of.give_in(oldest)
+                if oldest.message.confirm:
+                    oldest.take()
+                else:
+                    oldest.copy_of.give_in(oldest)
                 continue
             at_broker = self._at_broker.get(oldest.neighbor)
             if (at_broker is None or at_broker.has_room()) and self._has_room(oldest.message):

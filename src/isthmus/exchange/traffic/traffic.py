@@ -389,7 +389,7 @@ class Traffic:
             incoming = link.incoming[lane]
             if incoming is None:
                 raise RemoteProtocolError("a numbered message before its stream was named")
-            number = incoming.accept(packet_id, qos)
+            number = incoming.accept(packet_id, qos, self.in_hand.fate_of(message))
             if isinstance(number, bytes):
                 self.counters["repeated"] += 1
                 link.answer(lane, incoming, number)

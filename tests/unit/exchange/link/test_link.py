@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
+from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, Room
-from isthmus.exchange.traffic.message import Message, plain_prefix, plain_to_link, publish_bytes
+from isthmus.exchange.traffic.message import (
+    Fate,
+    Message,
+    plain_prefix,
+    plain_to_link,
+    publish_bytes,
+)
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 from isthmus.mqtt.properties import Properties
+from isthmus.mqtt.publish_layout import PUBACK
 from support.held import Held
 from unit.exchange.link.test_connection import A, FakeChannel, connection
 
@@ -180,3 +188,34 @@ def test_when_a_link_is_given_up_nobody_waits_for_it() -> None:
         desk.link.when_room(room, lambda room=room: gone_on.append(room))  # type: ignore[misc]
     desk.link.give_up()
     assert gone_on == list(Room)
+
+
+TAKEN = b"+o#1.1"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"x", b"+o", b"+o#1", b"*o#1.1", b"+o#1.1\n", b"+o~zz#1.1", b"\n".join([TAKEN] * 201)],
+)
+def test_what_names_no_message_ends_the_link(payload: bytes) -> None:
+    """More than a packet may name, too: each is looked for on every lane."""
+    with pytest.raises(RemoteProtocolError):
+        Desk(1_000).link.settled(payload)
+
+
+def test_what_was_not_taken_is_not_settled_by_a_word() -> None:
+    desk = Desk(1_000)
+    message = Message(b"t", b"x", qos=1, origin="o", number="1.1", confirm=True)
+    held = Held(message, lambda: desk.done.append(b"t"), "this node")
+    desk.link.send(message, 0.0, held)
+    held.acknowledged_by("this node")
+    desk.link.settled(b"\n".join([TAKEN] * 200))
+    assert desk.done == []
+    desk.link.acknowledged(0, PUBACK, 1, 0.0, Fate.TAKEN)
+    assert desk.done == []
+    assert desk.link.unacked() == 1
+    desk.link.settled(b"-o#1.2\n-p#1.1\n-o~00#1.1")
+    assert desk.done == []
+    desk.link.settled(TAKEN)
+    assert desk.done == [b"t"]
+    assert (message.fate, desk.link.unacked_bytes()) == (Fate.SAFE, 0)
