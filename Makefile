@@ -21,7 +21,7 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-confirm bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
 
@@ -86,7 +86,7 @@ check: .venv/.dev  ## formatting, lint, types, the figures of the packages and o
 choose: .venv/.dev  ## what each algorithm puts on links, into docs/howto/choose-an-algorithm.md
 	$(BIN)/python scripts/choose.py $(ARGS)
 
-bench: bench-relay bench-closed-loop bench-fabric bench-load bench-pipeline bench-hostile  ## all
+bench: bench-relay bench-closed-loop bench-fabric bench-confirm bench-load bench-pipeline bench-hostile  ## all
 
 bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 	$(BIN)/python benchmarks/bench_relay.py $(ARGS)
@@ -99,6 +99,9 @@ bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a milli
 
 bench-against: test-deps  ## nodes of this tree against those of a commit: BEFORE=<commit>
 	$(BIN)/python benchmarks/bench_against.py $(BEFORE) $(ARGS)
+
+bench-confirm: test-deps  ## publishers that wait for all brokers against those that wait for their own
+	$(BIN)/python benchmarks/bench_confirm.py $(ARGS)
 
 bench-load: .venv/.dev  ## how many messages the load tool receives and records
 	$(BIN)/python benchmarks/bench_load.py $(ARGS)
@@ -124,6 +127,7 @@ bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm $(foreach each,pf sf tree topic-tree skipgraph,'$(each)?confirm=fabric') --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-confirm.json
 	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
 	$(BIN)/python -m isthmus.sim.figures
 
@@ -132,6 +136,7 @@ five-brokers: test-deps  ## five brokers of five makes, found by discovery; the 
 
 kill: test-deps  ## nodes and brokers of a running fabric are killed; the tables of the guarantees
 	KILL_RECORD=docs/explanation/kill.json $(BIN)/pytest -q -m slow tests/e2e/test_kill.py
+	KILL_CONFIRM_RECORD=docs/explanation/kill-confirm.json $(BIN)/pytest -q -m slow tests/e2e/test_kill_confirm.py
 	KILL_TREE_RECORD=docs/explanation/kill-tree.json $(BIN)/pytest -q -m slow tests/integration/test_tree.py
 	PYTHONPATH=tests $(BIN)/python -m e2e.kill_table
 

@@ -1,7 +1,8 @@
 """Puts the recorded kills into their pages: ``PYTHONPATH=tests python -m e2e.kill_table``.
 
-`make kill` writes docs/explanation/kill.json and kill-tree.json; what the pages of the guarantees
-and of `tree` say of them stands between two marks and is written from those files, by no hand.
+`make kill` writes docs/explanation/kill.json, kill-confirm.json and kill-tree.json; what the pages
+of the guarantees and of `tree` say of them stands between two marks and is written from those
+files, by no hand.
 """
 
 from __future__ import annotations
@@ -12,19 +13,36 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PAGE", "RECORD", "TREE_PAGE", "TREE_RECORD", "main", "with_table", "with_tree_table"]
+__all__ = [
+    "CONFIRM_RECORD",
+    "PAGE",
+    "RECORD",
+    "TREE_PAGE",
+    "TREE_RECORD",
+    "main",
+    "with_confirm_table",
+    "with_table",
+    "with_tree_table",
+]
 
 DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 PAGE = DOCS / "guarantees.md"
 RECORD = DOCS / "kill.json"
+CONFIRM_RECORD = DOCS / "kill-confirm.json"
 TREE_PAGE = DOCS / "tree.md"
 TREE_RECORD = DOCS / "kill-tree.json"
 MARKED = re.compile(r"(<!-- kill -->\n).*(<!-- /kill -->)", re.DOTALL)
+CONFIRM_MARKED = re.compile(r"(<!-- kill-confirm -->\n).*(<!-- /kill-confirm -->)", re.DOTALL)
 
 
 def with_table(page: str, record: dict[str, Any]) -> str:
     """`page` with what `record` says between the marks."""
     return MARKED.sub(lambda found: f"{found[1]}{_described(record)}\n{found[2]}", page)
+
+
+def with_confirm_table(page: str, record: dict[str, Any]) -> str:
+    """The same of what was killed with ``confirm = "fabric"``."""
+    return CONFIRM_MARKED.sub(lambda found: f"{found[1]}{_described(record)}\n{found[2]}", page)
 
 
 def _described(record: dict[str, Any]) -> str:
@@ -46,7 +64,10 @@ def _described(record: dict[str, Any]) -> str:
 def _title(run: dict[str, Any]) -> str:
     how = "SIGTERM" if run["faults"][0]["fault"].startswith("stopped") else "SIGKILL"
     state = "`state_dir`" if run["state_dir"] else "no `state_dir`"
-    return f"{run['algorithm'].upper()}, {state}, {how}"
+    name = run["algorithm"]
+    shown = name.upper() if len(name) == 2 else f"`{name}`"
+    confirm = ', `confirm = "fabric"`' if run.get("confirm") == "fabric" else ""
+    return f"{shown}, {state}{confirm}, {how}"
 
 
 def _rows(faults: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -97,7 +118,8 @@ def with_tree_table(page: str, record: dict[str, Any]) -> str:
 
 def main() -> int:
     """Write the pages anew."""
-    PAGE.write_text(with_table(PAGE.read_text(), json.loads(RECORD.read_text())))
+    page = with_table(PAGE.read_text(), json.loads(RECORD.read_text()))
+    PAGE.write_text(with_confirm_table(page, json.loads(CONFIRM_RECORD.read_text())))
     record = json.loads(TREE_RECORD.read_text())
     TREE_PAGE.write_text(with_tree_table(TREE_PAGE.read_text(), record))
     return 0

@@ -13,6 +13,7 @@ The table on the page of the guarantees is that of docs/explanation/kill-confirm
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from e2e.test_kill import (
 from support.recording import recorded
 
 CONFIRM = {"confirm": "fabric", "confirm_s": 60.0}
+ROUNDS = {"sf": 20, "pf": 4, "tree": 4, "skipgraph": 4}
 OTHERS = [
     Fault("node", "side", "ingress and egress"),
     Fault("broker", "hub", "egress"),
@@ -56,33 +58,39 @@ def test_a_node_that_keeps_nothing_is_killed(tmp_path: Path) -> None:
     assert not any(each.lost for each in accounts)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(5_400)
-def test_every_process_many_times(tmp_path: Path) -> None:
+def every_process(folder: Path, rounds: Mapping[str, int]) -> str:
+    """Kills everything so many times with each algorithm; the record of it."""
     runs: list[dict[str, Any]] = []
-    for algorithm, rounds in (("sf", 20), ("pf", 4), ("tree", 4), ("skipgraph", 4)):
-        folder = tmp_path / str(len(runs))
-        folder.mkdir()
-        faults = [*EVERY, *OTHERS] * rounds
-        accounts = run(folder, faults, algorithm, state=False, cooperation=CONFIRM)
+    for algorithm, times in rounds.items():
+        own = folder / algorithm
+        own.mkdir()
+        faults = [*EVERY, *OTHERS] * times
+        accounts = run(own, faults, algorithm, state=False, cooperation=CONFIRM)
         runs.append(
             {
                 "algorithm": algorithm,
                 "state_dir": False,
                 "confirm": "fabric",
-                "rounds": rounds,
+                "rounds": times,
                 "faults": [asdict(each) for each in accounts],
             }
         )
         check(accounts)
+    plan = {
+        "nodes": 5,
+        "links": LINKS,
+        "publishers": ["source", "side"],
+        "subscribers": ["sink", "side", "hub", "source"],
+        "qos": 1,
+        "messages_per_s_and_publisher": RATE_PER_S,
+        "restart_after_s": DOWN_S,
+    }
+    return recorded(plan, runs)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5_400)
+def test_every_process_many_times(tmp_path: Path) -> None:
+    record = every_process(tmp_path, ROUNDS)
     if "KILL_CONFIRM_RECORD" in os.environ:
-        plan = {
-            "nodes": 5,
-            "links": LINKS,
-            "publishers": ["source", "side"],
-            "subscribers": ["sink", "side", "hub", "source"],
-            "qos": 1,
-            "messages_per_s_and_publisher": RATE_PER_S,
-            "restart_after_s": DOWN_S,
-        }
-        Path(os.environ["KILL_CONFIRM_RECORD"]).write_text(recorded(plan, runs))
+        Path(os.environ["KILL_CONFIRM_RECORD"]).write_text(record)

@@ -26,7 +26,7 @@ def answered(publisher: FabricClient, topic: str, payload: bytes, qos: int) -> P
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_nobody_confirms_in_time_is_refused(tmp_path: Path, qos: int) -> None:
     with (
-        NodeFabric(tmp_path, PAIR, link={"qos": 2}, cooperation=CONFIRM) as fabric,
+        NodeFabric(tmp_path, PAIR, state=True, link={"qos": 2}, cooperation=CONFIRM) as fabric,
         fabric.client("a") as publisher,
         fabric.client("b") as subscriber,
     ):
@@ -50,7 +50,7 @@ def test_what_nobody_confirms_in_time_is_refused(tmp_path: Path, qos: int) -> No
 
 def test_a_client_of_3_1_1_is_disconnected(tmp_path: Path) -> None:
     with (
-        NodeFabric(tmp_path, PAIR, cooperation=CONFIRM) as fabric,
+        NodeFabric(tmp_path, PAIR, state=True, cooperation=CONFIRM) as fabric,
         fabric.client("a", level=4) as publisher,
         fabric.client("b") as subscriber,
     ):

@@ -51,6 +51,14 @@ def test_confirmed(algorithm: str, profile: str) -> None:
     assert soaked.deliveries > QUICK_ATTACKS
 
 
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "topic-tree", "skipgraph"])
+def test_forgetful(algorithm: str) -> None:
+    """The same where nodes that keep nothing are killed, whatever they are."""
+    soaked = soak(f"{algorithm}?confirm=fabric", range(QUICK_ATTACKS), profile="forgetful")
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
 @pytest.fixture
 def stars(monkeypatch: pytest.MonkeyPatch) -> str:
     """A star for every topic, over full meshes."""
@@ -69,6 +77,14 @@ def test_meshes(stars: str, profile: str) -> None:
 @pytest.mark.timeout(3_600)
 def test_thousands_of_meshes(stars: str) -> None:
     soaked = soak(stars, range(10_000, 10_000 + LONG), max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "topic-tree", "skipgraph"])
+def test_thousands_of_confirmed_schedules(algorithm: str) -> None:
+    soaked = soak(f"{algorithm}?confirm=fabric", range(10_000, 10_000 + LONG), max_failures=1)
     assert not soaked.failures, soaked.failures[0]
 
 

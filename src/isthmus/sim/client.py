@@ -155,6 +155,12 @@ class SimClient:
     def connected(self) -> bool:
         return self.connection is not None and self.connection.accepted
 
+    @property
+    def unanswered(self) -> list[bytes]:
+        """Payloads of its own that were neither acknowledged nor refused, while it is connected."""
+        waiting = (*self._unacknowledged.values(), *self._unreceived.values())
+        return [packet.payload for packet in waiting] if self.connected else []
+
     def payloads(self, topic: str | None = None) -> list[bytes]:
         """What it has received, in order; with `topic`, on that one."""
         return [each.payload for each in self.received if topic is None or each.topic == topic]

@@ -228,6 +228,8 @@ class Promises:
                     )
         for client in self.clients.values():
             self._check_order(client)
+            if self.fabric.confirm.is_on and client.unanswered:
+                raise Violation(f"{client.client_id} waits for answers to {client.unanswered}")
 
     def acknowledged(self, payload: bytes) -> None:
         """A publisher has been told, just now, that it has given a message away."""
