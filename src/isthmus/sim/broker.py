@@ -242,6 +242,10 @@ class SimBroker:
         self._from_s = max(self._from_s, self._engine.now_s + self.delay_s)
         return self._from_s
 
+    def hang(self, seconds: float) -> None:
+        """It reads and says nothing for so long; its machine lives on."""
+        self._to_s = self._from_s = max(self.busy_until_s, self._engine.now_s + seconds)
+
     @property
     def busy_until_s(self) -> float:
         """When everything under way to it or from it is there."""
