@@ -217,6 +217,8 @@ class SimBroker:
 
     def __post_init__(self) -> None:
         self.up = True
+        self.ended_s: list[float] = []
+        """When it crashed."""
         self.sessions: dict[str, KeptSession] = {}
         self.connections: dict[BrokerConnection, None] = {}
         self.retained: dict[str, Publish] = {}
@@ -392,6 +394,7 @@ class SimBroker:
 
     def crash(self) -> None:
         self.up = False
+        self.ended_s.append(self._engine.now_s)
         for session in list(self.sessions.values()):
             self._connection_gone(session)
             session.will = None

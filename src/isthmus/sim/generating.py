@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from itertools import combinations
 
+from isthmus.sim.aparts import ApartGenerator
 from isthmus.sim.attacks import AttackGenerator
 from isthmus.sim.drawing import Generator
 from isthmus.sim.schedule import ATTACKS, PROFILES, Schedule
@@ -36,6 +37,8 @@ def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Sc
     made_by = AttackGenerator if chosen in ATTACKS else Generator
     if chosen == "storms":
         made_by = StormGenerator
+    elif chosen == "apart":
+        made_by = ApartGenerator
     schedule = made_by(seed, chosen, rng).schedule()
     if not mesh or schedule.discovery:
         return schedule

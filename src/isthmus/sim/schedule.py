@@ -26,6 +26,10 @@ promise of its own (`isthmus.sim.promises`), and the last one has all of them:
 `torn`        nodes are killed while they write, and bits of their files flip
 `storms`      many faults at once, on a graph with rings in which some nodes stay connected
 `attack`      all of this, and what `chaos` has
+
+And one of its own, in which what waits is on disk (`isthmus.sim.aparts`):
+
+`apart`       brokers hang, nodes and brokers are away for longer than the hold time, disks fill
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ ATTACKS: Final = (
     "storms",
     "attack",
 )
-EVERY_PROFILE: Final = PROFILES + ATTACKS
+EVERY_PROFILE: Final = (*PROFILES, *ATTACKS, "apart")
 TOPICS: Final = ("t/a", "t/b", "t/a/x", "u/a", "u")
 FILTERS: Final = (*TOPICS, "t/+", "t/#", "+/a", "#", "+/+/x", "u/#", "t/a/#", "w/#")
 RETAINED: Final = ("r/a", "r/b")

@@ -289,7 +289,7 @@ class Spool:
         self._unwritten.extendleft(record for record, _, _ in reversed(self._batch))
         self._batch = []
         if self._segments and not self._segments[-1].size:
-            self._segments.pop()  # nothing of it is there
+            self._host.drop_spool(self._segments.pop().file)  # nothing whole is there
         self._tell(problem)
         if not self._retry_set:
             self._retry_set = True

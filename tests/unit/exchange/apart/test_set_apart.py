@@ -13,6 +13,7 @@ SETTINGS = LinkSettings(
     hold_s=20.0, queue_bytes=65_536, apart_bytes=64 << 20, apart_s=600.0, dead_after_s=2.0
 )
 FOR_EVER = 0xFFFF_FFFF
+QOS = {"hub": 1, "good": 2}
 
 
 class Star:
@@ -40,10 +41,10 @@ class Star:
 
     def publish(self, count: int, every_s: float = 0.01, payload: bytes = b"x" * 100) -> None:
         """So many of each publisher, on a topic of its own."""
-        for number in range(count):
+        for _ in range(count):
             for publisher, (name, sent) in zip(self.publishers, self.sent.items(), strict=True):
                 sent.append(b"%b %d %b" % (name.encode(), len(sent), payload))
-                publisher.publish(f"t/{name}", sent[-1], qos=1 + number % 2)
+                publisher.publish(f"t/{name}", sent[-1], qos=QOS[name])
             self.fabric.run(every_s)
 
     def got(self, node: str) -> dict[str, list[bytes]]:
