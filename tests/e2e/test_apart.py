@@ -119,7 +119,7 @@ def run(folder: Path, *, rate_per_s: float, calm_s: float, stopped_s: float, **o
         LINKS,
         state=True,
         tapped=False,
-        broker_options={"persistence": True},
+        broker_options={"extra": ("max_queued_messages 0",)},
         **options,
     ) as fabric:
         found = asyncio.run(hang(fabric, rate_per_s, calm_s, stopped_s))
