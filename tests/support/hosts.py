@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from isthmus.exchange.session import Session
+from isthmus.exchange.session import Session, Wire
 from isthmus.sim.engine import Engine, Timer
 
 __all__ = ["HandHost", "MemoryWire"]
@@ -19,6 +19,8 @@ class HandHost:
         self.clock: Callable[[], float] = lambda: self.engine.now_s
         self.opening: deque[tuple[Session, Callable[[str], None]]] = deque()
         """Connections to the broker that are to be made, and whom to tell if they are not."""
+        self.machine_silent_s: float | None = None
+        """How long the broker's machine is silent, if that is known."""
         self.logged: list[tuple[str, str]] = []
 
     def now(self) -> float:
@@ -32,6 +34,9 @@ class HandHost:
 
     def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
         self.opening.append((session, failed))
+
+    def silent_s(self, wire: Wire) -> float | None:
+        return self.machine_silent_s
 
     def log(self, level: str, event: str, **fields: object) -> None:
         self.logged.append((level, event))

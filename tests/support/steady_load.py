@@ -63,12 +63,16 @@ class _Wire:
         self._writer.close()
 
 
-async def connected(port: int, client_id: str, *, clean: bool) -> tuple[_Wire, ConnAck]:
+async def connected(
+    port: int, client_id: str, *, clean: bool, keep_alive: int = 60
+) -> tuple[_Wire, ConnAck]:
     """A connection whose CONNECT was accepted; raises `OSError`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     wire = _Wire(reader, writer)
     try:
-        wire.send(Connect(client_id, clean_start=clean, keep_alive=60, protocol_level=LEVEL))
+        wire.send(
+            Connect(client_id, clean_start=clean, keep_alive=keep_alive, protocol_level=LEVEL)
+        )
         async with asyncio.timeout(10):
             answer = await wire.receive()
         if not isinstance(answer, ConnAck) or answer.reason_code != 0:
@@ -178,6 +182,7 @@ class LoadSubscriber:
     port: int
     topic_filter: str
     qos: int = 1
+    keep_alive: int = 60
     got: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     sessions: list[bool] = field(default_factory=list)
     """Session present, for each connection."""
@@ -189,7 +194,9 @@ class LoadSubscriber:
         await _for_ever(self._connection)
 
     async def _connection(self) -> None:
-        wire, connack = await connected(self.port, f"subscriber-{self.name}", clean=False)
+        wire, connack = await connected(
+            self.port, f"subscriber-{self.name}", clean=False, keep_alive=self.keep_alive
+        )
         try:
             self.sessions.append(connack.session_present)
             wire.send(Subscribe(1, (Subscription(self.topic_filter, self.qos),)))

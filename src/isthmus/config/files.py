@@ -171,6 +171,8 @@ class LinkTable(Section):
     dead_after_s: Seconds = Field(default=1.8, ge=0.2, le=60, examples=[1.8])
     hold_s: Seconds = Field(default=60.0, ge=0, le=86_400, examples=[60.0])
     queue_bytes: int = Field(default=16_777_216, ge=65_536, le=1 << 40, examples=[16_777_216])
+    apart_bytes: int = Field(default=4_294_967_296, ge=0, le=1 << 50, examples=[4_294_967_296])
+    apart_s: Seconds = Field(default=3600.0, ge=0, le=604_800, examples=[3600.0])
     pending_qos0: Literal["drop", "hold"] = Field(default="drop", examples=["drop"])
     secret: SecretField | None = Field(default=None, repr=False)
     secret_file: SecretFileField | None = Field(default=None, examples=["fabric.secret"])

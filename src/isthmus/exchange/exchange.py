@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, get_args
 
 from isthmus.cooperation.api import (
@@ -31,6 +32,8 @@ from isthmus.cooperation.api import (
 )
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
+from isthmus.exchange.apart.spool import Spools
+from isthmus.exchange.broker.set_apart import BROKER_SPOOL
 from isthmus.exchange.client.client import ClientEnd, Pair
 from isthmus.exchange.client.clients import Clients
 from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
@@ -45,6 +48,7 @@ from isthmus.exchange.link.life import LinkAction, LinkEvent, LinkState
 from isthmus.exchange.link.link import SETTLED_TOPIC, Link
 from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
+from isthmus.exchange.link.set_apart import LINK_SPOOL, LinkApart
 from isthmus.exchange.link.streams import STREAM_TOPIC
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
@@ -129,6 +133,7 @@ class Exchange:
             max_label_bytes=max_label_bytes,
         )
         self.links = Links(host, settings.link, hello, self)
+        self.spools = Spools(host, settings.link.apart_bytes)
         key = discovery_key(link_key(settings.link.secret))
         self.discovery = Discovery(host, self.links.hello, key, self, settings.discovery)
         self.guard: TopologyGuard | OpenTopology
@@ -160,6 +165,7 @@ class Exchange:
             any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
             max_label_bytes=max_label_bytes,
             holds_qos0=getattr(algorithm, "holds_qos0", False),
+            sets_apart=self.spools.on,
         )
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
@@ -186,12 +192,52 @@ class Exchange:
         self._running = True
         self.retention.start()
         self.recovery.start(forgot=self._forgot)
+        self._take_up_spools()
         self.algorithm.on_node_start()
         self.clients.start()
         self.links.start()
         self.discovery.start(by_itself=not self.algorithm.discovers)
         for do in self._early:
             do()
+
+    def _take_up_spools(self) -> None:
+        """What an earlier life has left on disk: the broker gets it now, neighbors when linked."""
+        if not self.spools.on:
+            return
+        self.spools.start()
+        for name in self.spools.left():
+            kind, _, key = name.partition("-")
+            if kind == BROKER_SPOOL:
+                self.host.publish_left(key)
+            elif kind == LINK_SPOOL:
+                self.host.call_later(self.settings.link.apart_s, partial(self._left_alone, key))
+
+    def _left_alone(self, neighbor: str) -> None:
+        """Give up what waits on disk for a neighbor of an earlier life that has not come back."""
+        name = f"{LINK_SPOOL}-{neighbor}"
+        if not self._running or name not in self.spools.left():
+            return
+        spool = self.spools.open(name)
+        assert spool is not None
+        lost = spool.messages
+        self.counters["given_up"] += lost
+        self.host.log("warning", "messages given up", neighbor=neighbor, messages=lost)
+        spool.discard()
+        self.spools.leaves(spool)
+
+    def new_link(self, link: Link) -> None:
+        """What waits for the neighbor can be on disk, if its way is not the algorithm's affair."""
+        name = link.info.name
+        if self.guard.knows_ways and (spool := self.spools.open(f"{LINK_SPOOL}-{name}")):
+            link.apart = LinkApart(self.host, link, spool, self._neighbor)
+
+    def _neighbor(self, name: str) -> SessionInfo | None:
+        link = self.links.links.get(name)
+        return None if link is None else link.info
+
+    def is_kept_apart(self, link: Link) -> bool:
+        reached = link.info.name in self.guard.ways()
+        return link.apart is not None and link.state is LinkState.HELD and not reached
 
     def state_lost(self, name: str) -> None:
         """The host could not write all that was appended under `name`: write it anew."""
@@ -209,7 +255,7 @@ class Exchange:
 
     def unacknowledged(self) -> int:
         """Messages that are not safe yet: at neighbors, or on their way to the local broker."""
-        at_neighbors = sum(link.unacked() for link in self.links)
+        at_neighbors = sum(link.only_in_memory() for link in self.links)
         waiting = self.recovery.only_here() + self.traffic.pending.only_here()
         return at_neighbors + len(self.traffic.in_hand) + waiting
 
@@ -223,6 +269,7 @@ class Exchange:
         self.clients.stop()
         self.links.stop()
         self.traffic.stop()
+        self.spools.stop()
         self.recovery.stop()
         self.retention.stop()
         self._timers.cancel_all()
@@ -457,15 +504,21 @@ class Exchange:
         if not self.algorithm.synchronizes:
             self.recovery.ready(link.info.name)
         self.retention.neighbor_joined(link)
-        for lane in range(link.lanes):
-            link.transmit(lane, self.host.now())
+        link.transmit_all(self.host.now())
 
     def _end_session(self, link: Link) -> None:
         self.traffic.neighbor_left(link)
         self.algorithm.on_session_closed(link.info)
         self.traffic.detours.give_up(link)
+        if link.apart is not None:
+            self.spools.leaves(link.apart.spool)
+            link.apart = None
+        if link.state is not LinkState.GONE:
+            self.new_link(link)
 
     def _forget(self, link: Link) -> None:
+        if link.apart is not None:
+            self.spools.close(link.apart.spool)  # it was never the algorithm's
         self._told_too_large_s.pop(link.info.name, None)
         self.traffic.by_session.pop(link.info, None)
         self.traffic.detours.forget(link.info.name)
@@ -605,7 +658,10 @@ class Exchange:
     @property
     def problem(self) -> str:
         """Why clients should go to another node; empty if all is well."""
-        return self.links.conflict.reason
+        if self.links.conflict.reason:
+            return self.links.conflict.reason
+        problem = self.spools.problem
+        return problem and f"no room on disk for what waits, {problem}"
 
     def flush(self) -> None:
         self.links.flush()
@@ -619,6 +675,7 @@ class Exchange:
                 {"address": peer.address, "neighbor": peer.info.name, "problem": peer.problem}
                 for peer in self.links.peers.values()
             ],
+            "apart": self.spools.status(),
             "in_hand": self.traffic.in_hand.status(),
             "pending": {"messages": len(self.traffic.pending), "bytes": self.traffic.pending.bytes},
             "topology": {

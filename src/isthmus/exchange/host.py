@@ -113,13 +113,31 @@ class Host(Protocol):
         """The neighbor is one no more; what it has sent is still to be published."""
         ...
 
-    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+    def inject(
+        self,
+        message: Message,
+        key: str,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
+    ) -> bool:
         """Publish `message` at the local broker.
 
         Messages of one `key` keep their order.  `done` is called when the broker has acknowledged
         it (at once if its QoS has no acknowledgment).  False if it had to be dropped, which is
-        allowed at QoS 0 only, and never for a retained message.
+        allowed at QoS 0 only, and never for a retained message.  `kept` is called if it is on disk
+        before (`isthmus.exchange.apart`); then `done` is called only if somebody needs to know.
         """
+        ...
+
+    def set_broker_apart(self, key: str) -> bool:
+        """Put on disk what waits for the broker of `key`, now and from now on, until nothing does.
+
+        False if that cannot be, or all of it is there.
+        """
+        ...
+
+    def publish_left(self, key: str) -> None:
+        """What waits on disk for the broker, of a neighbor of an earlier life, is to be sent."""
         ...
 
     def give_up_injected(self, key: str, size: int) -> int:
@@ -168,6 +186,32 @@ class Host(Protocol):
 
     def rewrite_state(self, name: str) -> StateRewrite:
         """Write anew what is kept under `name`, piece by piece; see `StateRewrite`."""
+        ...
+
+    def spools(self) -> Mapping[str, int]:
+        """The files that earlier lives have written by `write_spool`, with their sizes."""
+        ...
+
+    def load_spool(self, file: str, size: int) -> bytes:
+        """The beginning of such a file, at once; less or nothing if it cannot be read."""
+        ...
+
+    def write_spool(self, file: str, offset: int, data: bytes, done: Callable[[str], None]) -> None:
+        """Write beside the loop, each after those before.
+
+        `done` is told later, never at once, why it could not be; nothing if a crash of this process
+        cannot undo it.  What could not be written may be there in part.
+        """
+        ...
+
+    def read_spool(
+        self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]
+    ) -> None:
+        """Likewise; None if it cannot be read."""
+        ...
+
+    def drop_spool(self, file: str) -> None:
+        """Remove it, after what was to be written or read before."""
         ...
 
     def log(self, level: str, event: str, **fields: object) -> None: ...

@@ -48,6 +48,13 @@ class SessionHost(Protocol):
         """Connect `session` with the local broker, or say later, never at once, why not."""
         ...
 
+    def silent_s(self, wire: Wire) -> float | None:
+        """How long ago the machine at the other end was heard last; None if nobody can tell.
+
+        The machine, not who runs there: it answers for one that hangs.
+        """
+        ...
+
     def log(self, level: str, event: str, **fields: object) -> None: ...
 
 

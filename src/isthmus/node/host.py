@@ -7,16 +7,18 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from isthmus.cooperation.api import Resources
 from isthmus.exchange.broker.own_sessions import OwnSessions
 from isthmus.exchange.host import Channel, StateRewrite
-from isthmus.exchange.session import Session
+from isthmus.exchange.session import Session, Wire
 from isthmus.logs import get_logger
 from isthmus.node.discovery_io import DiscoveryIo
 from isthmus.node.link_io import dial
+from isthmus.node.sockets import unacknowledged_s
+from isthmus.node.spool_files import SpoolFiles
 from isthmus.node.storage import Storage
 from isthmus.processes.resources import FreeResources
 
@@ -56,6 +58,7 @@ class NodeHost:
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+        self.set_broker_apart, self.publish_left = own.set_apart, own.publish_left
         self.discovery = DiscoveryIo(node.config.discovery, self._announced)
         self.announce = self.discovery.send
         self._free = FreeResources()
@@ -63,6 +66,7 @@ class NodeHost:
         if (folder := node.config.node.state_dir) is not None:
             self.storage = Storage(folder, node.config.node.id, self._state_lost)
             self.storage.open()
+            self._spool_files = SpoolFiles(folder / "apart", self._loop)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -92,6 +96,9 @@ class NodeHost:
     def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
         self._node.upstream.open(session, failed)
 
+    def silent_s(self, wire: Wire) -> float | None:
+        return unacknowledged_s(wire.get_extra_info("socket"))
+
     def resources(self) -> Resources:
         return Resources(*self._free.now())
 
@@ -107,6 +114,7 @@ class NodeHost:
     async def close_storage(self) -> None:
         """Write what waits, beside the loop."""
         if self.storage is not None:
+            await self._loop.run_in_executor(None, self._spool_files.close)
             await self._loop.run_in_executor(None, self.storage.close)
 
     # ---- what must survive a restart -----------------------------------------------------
@@ -134,6 +142,23 @@ class NodeHost:
     def _state_lost(self, name: str) -> None:
         """Called in the writing thread: not all of what was appended could be written."""
         self._loop.call_soon_threadsafe(self._node.exchange.state_lost, name)
+
+    def spools(self) -> Mapping[str, int]:
+        return {} if self.storage is None else self._spool_files.sizes()
+
+    def load_spool(self, file: str, size: int) -> bytes:
+        return self._spool_files.load(file, size)
+
+    def write_spool(self, file: str, offset: int, data: bytes, done: Callable[[str], None]) -> None:
+        self._spool_files.write(file, offset, data, done)
+
+    def read_spool(
+        self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]
+    ) -> None:
+        self._spool_files.read(file, offset, size, done)
+
+    def drop_spool(self, file: str) -> None:
+        self._spool_files.drop(file)
 
     def log(self, level: str, event: str, **fields: object) -> None:
         getattr(log, level)(event, **fields)

@@ -142,6 +142,8 @@ class Node:
                 dead_after_s=link.dead_after_s,
                 hold_s=link.hold_s,
                 queue_bytes=link.queue_bytes,
+                apart_bytes=link.apart_bytes,
+                apart_s=link.apart_s,
                 holds_pending_qos0=link.pending_qos0 == "hold",
                 packet_bytes=self.limits.packet_bytes,
                 secret=link.secret_bytes(),

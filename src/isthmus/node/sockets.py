@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from typing import cast
 
 from isthmus.exchange.session import Session
 from isthmus.processes.kernel import keep_alive
 
-__all__ = ["as_protocol", "cannot_listen", "probe_when_idle"]
+__all__ = ["as_protocol", "cannot_listen", "probe_when_idle", "unacknowledged_s"]
+
+_LAST_ACK_RECEIVED = 56
+"""Where `tcpi_last_ack_recv` stands in the kernel's `struct tcp_info`, in milliseconds."""
 
 
 def as_protocol(session: Session) -> asyncio.Protocol:
@@ -40,3 +44,24 @@ def probe_when_idle(sock: object) -> None:
         keep_alive(view, idle_s=60, interval_s=15, probes=4)
     finally:
         view.detach()
+
+
+def unacknowledged_s(sock: object) -> float | None:
+    """How long ago the other machine's kernel was heard last; None if ours does not tell.
+
+    It answers for a process that hangs: what is sent to it, until that is too much, and then the
+    question whether there is room again, which comes every two minutes at least.
+    """
+    fileno = getattr(sock, "fileno", lambda: -1)()
+    if fileno < 0 or not hasattr(socket, "TCP_INFO"):
+        return None
+    view = socket.socket(fileno=fileno)
+    try:
+        info = view.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_RECEIVED + 4)
+    except OSError:
+        return None  # not TCP, or closed just now
+    finally:
+        view.detach()
+    if len(info) < _LAST_ACK_RECEIVED + 4:
+        return None
+    return int.from_bytes(info[_LAST_ACK_RECEIVED:], sys.byteorder) / 1000

@@ -217,6 +217,8 @@ class SimBroker:
 
     def __post_init__(self) -> None:
         self.up = True
+        self.ended_s: list[float] = []
+        """When it crashed."""
         self.sessions: dict[str, KeptSession] = {}
         self.connections: dict[BrokerConnection, None] = {}
         self.retained: dict[str, Publish] = {}
@@ -241,6 +243,10 @@ class SimBroker:
         """The same for what the broker sends."""
         self._from_s = max(self._from_s, self._engine.now_s + self.delay_s)
         return self._from_s
+
+    def hang(self, seconds: float) -> None:
+        """It reads and says nothing for so long; its machine lives on."""
+        self._to_s = self._from_s = max(self.busy_until_s, self._engine.now_s + seconds)
 
     @property
     def busy_until_s(self) -> float:
@@ -388,6 +394,7 @@ class SimBroker:
 
     def crash(self) -> None:
         self.up = False
+        self.ended_s.append(self._engine.now_s)
         for session in list(self.sessions.values()):
             self._connection_gone(session)
             session.will = None

@@ -3,11 +3,16 @@
 `save_state` keeps all of the new or all of the old.  Of what `append_state` wrote last before a
 crash any prefix may be left; what was appended before that is there.  A bit of a file may flip.
 Files have the form of `isthmus.exchange.kept_records`, as in `isthmus.node.storage`.
+
+What waits for destinations that are set apart (`spool`) is in files of their own: what was said to
+be written survives kill -9; of what was not, any prefix may be left.  A disk that is full takes a
+part of a write and says so.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass, field
 
 from isthmus.exchange import kept_records
@@ -31,6 +36,11 @@ class Disk:
 
     files: dict[str, bytes] = field(default_factory=dict)
     _last: dict[str, _Write] = field(default_factory=dict)
+    spools: dict[str, bytearray] = field(default_factory=dict)
+    full: bool = False
+    """There is no room for what waits."""
+    writing: deque[tuple[str, int, bytes]] = field(default_factory=deque)
+    """To spools, in order."""
 
     def load(self, name: str, version: int) -> bytes | None:
         """What was kept; of what is damaged the owner reads what it can."""
@@ -45,6 +55,32 @@ class Disk:
         before = self.files.get(name, b"")
         self._last[name] = _Write(now_s, before, appended=True)
         self.files[name] = before + more
+
+    def write_spool(self, rng: random.Random) -> str:
+        """The next write; why it could not be done, if so."""
+        file, offset, data = self.writing.popleft()
+        if self.full:
+            self._put(file, offset, data[: rng.randint(0, len(data))])
+            return "No space left on device"
+        self._put(file, offset, data)
+        return ""
+
+    def _put(self, file: str, offset: int, data: bytes) -> None:
+        if data:
+            content = self.spools.setdefault(file, bytearray())
+            content[offset : offset + len(data)] = data
+
+    def finish(self, rng: random.Random) -> None:
+        """The process ends when all is written that can be."""
+        while self.writing:
+            self.write_spool(rng)
+
+    def killed(self, rng: random.Random) -> None:
+        """The process ends in the middle of writing."""
+        if self.writing:
+            file, offset, data = self.writing[0]
+            self._put(file, offset, data[: rng.randint(0, len(data))])
+        self.writing.clear()
 
     def torn(self, rng: random.Random, now_s: float) -> list[str]:
         """The machine stops in the middle of writing; the files that have suffered."""
@@ -70,10 +106,13 @@ class Disk:
     def flip(self, rng: random.Random) -> str:
         """One bit of one file; its name, empty if there is nothing."""
         names = sorted(name for name, content in self.files.items() if content)
+        names += sorted(self.spools)
         if not names:
             return ""
         name = rng.choice(names)
-        content = bytearray(self.files[name])
+        is_spool = name in self.spools
+        content = self.spools[name] if is_spool else bytearray(self.files[name])
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        self.files[name] = bytes(content)
+        if not is_spool:
+            self.files[name] = bytes(content)
         return name

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from itertools import combinations
 
+from isthmus.sim.aparts import ApartGenerator
 from isthmus.sim.attacks import AttackGenerator
 from isthmus.sim.drawing import Generator
 from isthmus.sim.forgetting import ForgetfulGenerator
@@ -39,6 +40,8 @@ def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Sc
         made_by = StormGenerator
     elif chosen in CONFIRMED:
         made_by = ForgetfulGenerator
+    elif chosen == "apart":
+        made_by = ApartGenerator
     schedule = made_by(seed, chosen, rng).schedule()
     if not mesh or schedule.discovery:
         return schedule

@@ -7,6 +7,7 @@ answered; the next life is another `SimHost` with the same disk.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,10 @@ from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.session import Session
+from isthmus.exchange.session import Session, Wire
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.turns import SLICE_S, Turns
+from isthmus.sim.disk import Disk
 from isthmus.sim.stream import StreamEnd, open_stream
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ __all__ = ["SimHost"]
 EPOCH_MS = 1_700_000_000_000
 """Where the virtual wall clock begins."""
 
+DISK_S = (0.0, 0.0005, 0.02)
+"""How long it takes to write or read something."""
 BROKER_CONNECT_S = 0.001
 """A connection with the broker is made by its machine, however slow the broker is."""
 LONG_SLICE = 0.01
@@ -82,6 +86,8 @@ class SimHost:
         """Its ends of the streams with clients and broker."""
         self._clock_random = engine.random_for(f"{name}/{life}/clock")
         self._worked_s = 0.0
+        self._disk_s = 0.0
+        self._disk_work: deque[Callable[[], object]] = deque()
         self.own = own = OwnSessions(
             self,
             node.node_id,
@@ -94,6 +100,8 @@ class SimHost:
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+        self.set_broker_apart, self.publish_left = own.set_apart, own.publish_left
+        self._spool_random = engine.random_for(f"{name}/{life}/spool")
 
     def join(self, exchange: Exchange) -> None:
         """The exchange of this life, and the clients' way to it."""
@@ -199,6 +207,10 @@ class SimHost:
             refused=lambda: failed("connection refused") if self.alive else None,
         )
 
+    def silent_s(self, wire: Wire) -> float | None:
+        """Machines of brokers live on."""
+        return 0.0
+
     def _set_aside(self, message: Message, key: str, cause: str) -> None:
         self._trace.note(self.name, "set aside", topic=message.topic, neighbor=key, cause=cause)
 
@@ -221,6 +233,44 @@ class SimHost:
 
     def rewrite_state(self, name: str) -> SimRewrite:
         return SimRewrite(lambda state: self.save_state(name, state))
+
+    def spools(self) -> dict[str, int]:
+        spools = {} if self._disk is None else self._disk.spools
+        return {file: len(content) for file, content in spools.items() if content}
+
+    def load_spool(self, file: str, size: int) -> bytes:
+        return bytes(self._the_disk.spools.get(file, b"")[:size])
+
+    @property
+    def _the_disk(self) -> Disk:
+        assert self._disk is not None
+        return self._disk
+
+    def write_spool(self, file: str, offset: int, data: bytes, done: Callable[[str], None]) -> None:
+        disk = self._the_disk
+        disk.writing.append((file, offset, data))
+        self._after_disk(lambda: done(disk.write_spool(self._spool_random)))
+
+    def read_spool(
+        self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]
+    ) -> None:
+        disk = self._the_disk
+        self._after_disk(lambda: done(bytes(disk.spools[file][offset : offset + size])))
+
+    def drop_spool(self, file: str) -> None:
+        disk = self._the_disk
+        self._after_disk(lambda: disk.spools.pop(file, None))
+
+    def _after_disk(self, work: Callable[[], object]) -> None:
+        """One after the other."""
+        now_s = self._engine.now_s
+        self._disk_s = max(self._disk_s, now_s) + self._spool_random.choice(DISK_S)
+        self._engine.activity()
+        self._disk_work.append(work)
+        self.call_later(self._disk_s - now_s, self._disk_turn)
+
+    def _disk_turn(self) -> None:
+        self._disk_work.popleft()()
 
     def log(self, level: str, event: str, **fields: object) -> None:
         if event.endswith("let go"):

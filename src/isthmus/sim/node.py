@@ -110,6 +110,7 @@ class SimNode:
         host.exchange.flush()
         host.own.close()
         self._end(host, silent=False)
+        self.disk.finish(self.engine.random_for(f"{self.name}/{self._lives}/stopped"))
 
     def crash(self, *, silent: bool = False, torn: bool = False) -> None:
         """kill -9; `silent` if its machine goes too, so that nobody is told; `torn` in a write."""
@@ -117,6 +118,7 @@ class SimNode:
             return
         self.fabric.trace.note(self.name, "crash", silent=silent)
         self._end(self.host, silent=silent)
+        self.disk.killed(self.engine.random_for(f"{self.name}/{self._lives}/killed"))
         if torn:
             rng = self.engine.random_for(f"{self.name}/{self._lives}/disk")
             suffered = self.disk.torn(rng, self.engine.now_s)

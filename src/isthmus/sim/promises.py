@@ -267,6 +267,8 @@ class Promises:
         profile = self.schedule.profile
         if profile in CONFIRMED:
             return self.fabric.confirm.is_on
+        if profile == "apart":  # neighbors are not set apart where the algorithm finds the ways
+            return self.fabric.topology == "tree"
         return profile in COMPLETE or (profile == "storms" and self._changes_ways())
 
     def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:
@@ -449,6 +451,12 @@ class Promises:
                         f"({message}) {count} times"
                     )
 
+    def check_disks(self) -> None:
+        """When everybody has everything, nothing waits on disk."""
+        for name, node in self.fabric.nodes.items():
+            if self.schedule.profile == "apart" and node.disk.spools:
+                raise Violation(f"{name} still keeps {sorted(node.disk.spools)}")
+
     def _is_sent_again(self, message: PromisedMessage) -> bool:
         """With `confirm`, by a publisher whose node ended, or told it that somebody misses it."""
         node = self.fabric.nodes[message.node]
@@ -507,6 +515,8 @@ class Promises:
         """Until when something may come twice to `client`."""
         if self.schedule.profile in ONCE:
             return NEVER_S
+        if self.schedule.profile == "apart":
+            return max((*client.node.ended_s, *client.node.broker.ended_s), default=NEVER_S)
         if self.schedule.profile in ONCE_AT_THE_STEADY:
             return max(client.node.ended_s, default=NEVER_S)
         if self.schedule.profile == "found" and self._changes_ways():

@@ -145,6 +145,7 @@ class _Run:
         promises.check_probes()
         promises.check_wills()
         promises.check_at_most_once()
+        promises.check_disks()
         self._leave()
         return ScheduleOutcome(
             self.fabric.engine.events,
@@ -264,6 +265,10 @@ class _Run:
             case "clock":
                 node.clock_ahead_ms = int(rest[0])
                 self.promises.clocks_ms.append(int(rest[0]))
+            case "broker-hang":
+                node.broker.hang(float(rest[0]))
+            case "disk-full" | "disk-room":
+                node.disk.full = kind == "disk-full"
             case "broker-delay":
                 node.broker.delay_s = float(rest[0])
             case "poison":
@@ -323,6 +328,7 @@ class _Run:
             self._untwin(name, "told")
         for node in fabric.nodes.values():
             node.broker.delay_s = min(node.broker.delay_s, 0.5)
+            node.disk.full = False
             if self.promises.clocks_ms:
                 node.clock_ahead_ms = 0
             if not node.broker.up:

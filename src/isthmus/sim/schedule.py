@@ -30,6 +30,10 @@ promise of its own (`isthmus.sim.promises`), and the last one has all of them:
 That of `CONFIRMED` is for ``confirm = "fabric"``:
 
 `forgetful`   nodes that keep nothing are killed, ingress, transit and egress alike, and brokers
+
+And one of its own, in which what waits is on disk (`isthmus.sim.aparts`):
+
+`apart`       brokers hang, nodes and brokers are away for longer than the hold time, disks fill
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ ATTACKS: Final = (
 )
 CONFIRMED: Final = ("forgetful",)
 """Profiles that promise something only of what is confirmed by the whole fabric."""
-EVERY_PROFILE: Final = PROFILES + ATTACKS + CONFIRMED
+EVERY_PROFILE: Final = (*PROFILES, *ATTACKS, *CONFIRMED, "apart")
 TOPICS: Final = ("t/a", "t/b", "t/a/x", "u/a", "u")
 FILTERS: Final = (*TOPICS, "t/+", "t/#", "+/a", "#", "+/+/x", "u/#", "t/a/#", "w/#")
 RETAINED: Final = ("r/a", "r/b")

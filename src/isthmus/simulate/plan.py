@@ -219,6 +219,8 @@ def _link_settings(link: LinkTable, packet_bytes: int) -> LinkSettings:
         dead_after_s=link.dead_after_s,
         hold_s=link.hold_s,
         queue_bytes=link.queue_bytes,
+        apart_bytes=link.apart_bytes,
+        apart_s=link.apart_s,
         holds_pending_qos0=link.pending_qos0 == "hold",
         packet_bytes=packet_bytes,
     )

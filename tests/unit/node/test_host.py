@@ -46,6 +46,7 @@ class StandIn:
         self.opening: list[Session] = []
         self.exchange = self
         self.algorithm = SimpleNamespace(topology="tree")
+        self.spools = SimpleNamespace(open=lambda _: None)
         self.links = self
         self.counters: Counter[str] = Counter()
         self.flushes = 0

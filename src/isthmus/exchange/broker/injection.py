@@ -21,11 +21,12 @@ At QoS 0 nobody can be blamed: what was written may be the cause or lost with th
 a broker may well close on, by its topic (`isthmus.exchange.broker.aversions`), is published at QoS
 1.
 
-**Bounds.**  QoS 1 and 2 wait as long as it takes; who injects bounds them (`in_hand`), and may have
-the oldest given up that were never sent.  At QoS 0 `MAX_WAITING_BYTES` may wait, and what comes
-then is dropped and counted.  A retained message is never dropped: over the bound the newest of a
-topic takes the place of the one before, so the retained store of the fabric bounds these.  What is
-published at QoS 1 for the sake of its topic counts until it is acknowledged.
+**Bounds.**  QoS 1 and 2 wait as long as it takes, on disk if they can (`set_apart`); who injects
+bounds them (`in_hand`), and may have the oldest given up that were never sent.  At QoS 0
+`MAX_WAITING_BYTES` may wait, and what comes then is dropped and counted.  A retained message is
+never dropped: over the bound the newest of a topic takes the place of the one before, so the
+retained store of the fabric bounds these.  What is published at QoS 1 for the sake of its topic
+counts until it is acknowledged.
 
 RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgment.
 """
@@ -33,14 +34,16 @@ RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an ackno
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, Protocol
 
 from isthmus.errors import MalformedPacket
+from isthmus.exchange.apart.spool import Record
 from isthmus.exchange.broker.aversions import Aversions, is_special
+from isthmus.exchange.broker.set_apart import BrokerApart
 from isthmus.exchange.link.lane import IN_HAND_BYTES
 from isthmus.exchange.traffic.message import Fate, Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
@@ -132,11 +135,17 @@ class InjectionShell(Protocol):
 class InjectedMessage:
     """A message on its way to the broker."""
 
-    __slots__ = ("done", "falls", "message", "suspect")
+    __slots__ = ("apart", "done", "falls", "kept", "message", "record", "suspect")
 
     def __init__(self, message: Message, done: Callable[[], None] | None) -> None:
         self.message = message
         self.done = done
+        self.kept: Callable[[], None] | None = None
+        """To be told when it is on disk."""
+        self.record: Record | None = None
+        """Its place there, if the broker is set apart."""
+        self.apart: BrokerApart | None = None
+        """Who is told when it is over: of those that can wait on disk."""
         self.suspect = False
         """It was in flight when a session fell."""
         self.falls = 0
@@ -151,6 +160,8 @@ class InjectedMessage:
         return ENTRY_BYTES + len(message.topic) + len(message.payload) + len(message.properties)
 
     def finish(self) -> None:
+        if self.apart is not None:
+            self.apart.over(self)
         if self.done is not None:
             self.done()
 
@@ -174,6 +185,8 @@ class Injection:
         self._in_flight: dict[int, InjectedMessage] = {}
         self._unreleased: Counter[bytes] = Counter()
         """Topics with messages at QoS 2 in flight."""
+        self.apart: BrokerApart | None = None
+        """How the broker is set apart, if it can be."""
         self._last_id = 0
         self._terms: SessionTerms | None = None
         self._packet_bytes = _UNLIMITED
@@ -188,7 +201,8 @@ class Injection:
         """How many came so far."""
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._in_flight)
+        behind = self.apart.spool.behind if self.apart is not None else 0
+        return len(self._waiting) + len(self._in_flight) + behind
 
     @property
     def waiting_bytes(self) -> int:
@@ -201,9 +215,18 @@ class Injection:
 
     # ---- messages ------------------------------------------------------------------------
 
-    def inject(self, message: Message, done: Callable[[], None] | None) -> bool:
+    def inject(
+        self,
+        message: Message,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
+    ) -> bool:
         """Publish `message`; False if it had to be dropped, which only happens at QoS 0."""
         entry = InjectedMessage(message, done)
+        if message.qos and self.apart is not None:
+            entry.kept, entry.apart = kept, self.apart
+            if self.apart.takes(entry):
+                return True
         if message.qos == 0:
             if is_special(message.topic):
                 return self._inject_special(entry)
@@ -220,6 +243,22 @@ class Injection:
         self._wait(entry)
         self._advance()
         return True
+
+    def entry(self, message: Message) -> InjectedMessage:
+        """One that has waited on disk."""
+        entry = InjectedMessage(message, None)
+        entry.apart = self.apart
+        return entry
+
+    def entries(self) -> list[InjectedMessage]:
+        """Those that can wait on disk, in order."""
+        entries = (*self._in_flight.values(), *self._waiting)
+        return [entry for entry in entries if entry.apart is not None]
+
+    def put_back(self, entries: Iterable[InjectedMessage]) -> None:
+        """What has waited on disk is next."""
+        self._waiting.extend(entries)
+        self._advance()
 
     def _inject_special(self, entry: InjectedMessage) -> bool:
         """Publish what came at QoS 0 at QoS 1, so that it can be blamed."""
@@ -436,6 +475,8 @@ class Injection:
             entry.message.misses(Fate.REFUSED)
         entry.finish()
         self._advance()
+        if self.apart is not None:
+            self.apart.refill()
 
     # ---- blame ---------------------------------------------------------------------------
 

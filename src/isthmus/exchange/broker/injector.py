@@ -22,8 +22,11 @@ accepted, and every attempt in between succeeded.
 **Silence.**  A connection that stands says nothing about a broker that hangs, or whose machine is
 gone: the kernel answers for the one, and nobody closes it for the other.  So the broker is asked
 `PING_S` after it was heard.  If nothing at all comes for `ANSWER_S`, or after the CONNECT, it is
-*silent* until something does; a session that stays so for `SILENT_S` (before its CONNACK
-`GREETING_S`) is ended, and no message is blamed for it.
+*silent* until something does.  Who hangs may wake up, and has what it was given: were it given
+that again in another session it would have it twice.  So as long as the broker's machine is heard
+(`SessionHost.silent_s`), the session stays.  It is ended when the machine is silent for `GONE_S`,
+after `SILENT_S` if nobody can tell, and before its CONNACK after `GREETING_S`; no message is blamed
+for it.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ PING_S = 5.0
 ANSWER_S = 10.0
 SILENT_S = 30.0
 GREETING_S = 15.0
+GONE_S = 150.0
+"""Longer than a kernel pauses between two questions whether a peer that reads nothing has room."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 TRIAL_PAUSE_S = 0.05
 PROMPT_S, PROMPT_PAUSE_S = 0.25, 0.25
@@ -75,6 +80,7 @@ class Injector:
         self.now = own.host.now
         self.key = key
         self._core = Injection(self, own.counters, own.aversions)
+        self.apart = self._core.apart = own.apart(self._core, key)
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
         self.give_up = self._core.give_up
@@ -90,6 +96,8 @@ class Injector:
         self._witness: _Witness | None = None
         self._timer: Cancellable | None = None
         self._connect()
+        if self.apart is not None:
+            self.apart.refill()
 
     def __len__(self) -> int:
         return len(self._core)
@@ -346,11 +354,15 @@ class InjectSession(OwnSession):
             self._silent_s += PING_S
             if self._silent_s >= ANSWER_S:
                 self._injector.heard(False)
-            if self._silent_s >= (GREETING_S if self.greeting else SILENT_S):
+            if self._silent_s >= (GREETING_S if self.greeting else SILENT_S) and self._is_gone():
                 self.given_up = True
                 self.wire.abort()
                 return
         self._later()
+
+    def _is_gone(self) -> bool:
+        machine_s = None if self.greeting else self.host.silent_s(self.wire)
+        return machine_s is None or machine_s >= GONE_S
 
     def ping(self, answered: Callable[[], None]) -> None:
         """Send a PINGREQ; `answered` is called at the next PINGRESP."""
@@ -406,7 +418,7 @@ class InjectSession(OwnSession):
             self._own.greeting_fell(self.level)
         cause = "the broker closed the connection" if exc is None else str(exc)
         if self.given_up:
-            cause = f"no answer within {SILENT_S:g} s"
+            cause = f"no answer within {self._silent_s:g} s"
         elif self.farewell is not None:
             cause = f"DISCONNECT 0x{self.farewell:02x}"
         self._injector.lost(self, cause)

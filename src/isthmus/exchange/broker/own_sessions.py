@@ -19,9 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from isthmus.exchange.broker.aversions import Aversions
+from isthmus.exchange.broker.injection import Injection
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.broker.retained_reader import RetainedReader
-from isthmus.exchange.retained.broker import WRITTEN_S
+from isthmus.exchange.broker.set_apart import BROKER_SPOOL, BrokerApart
+from isthmus.exchange.retained.broker import OWN_KEY, WRITTEN_S
 from isthmus.exchange.session import SessionHost
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.packets import Connect
@@ -85,8 +87,37 @@ class OwnSessions:
 
     # ---- what comes over links -----------------------------------------------------------
 
-    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
-        return self._injector(key).inject(message, done)
+    def inject(
+        self,
+        message: Message,
+        key: str,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
+    ) -> bool:
+        return self._injector(key).inject(message, done, kept)
+
+    def apart(self, injection: Injection, key: str) -> BrokerApart | None:
+        """How what waits on a session of that key goes to disk, if it can."""
+        exchange = self._exchange()
+        if key == OWN_KEY or (spool := exchange.spools.open(f"{BROKER_SPOOL}-{key}")) is None:
+            return None
+        host, queue_bytes = exchange.host, exchange.settings.link.queue_bytes
+        return BrokerApart(injection, spool, queue_bytes, now=host.now, wall_ms=host.wall_ms)
+
+    def set_apart(self, key: str) -> bool:
+        injector = self._places.get(key)
+        if injector is None or injector.apart is None:
+            return False
+        injector.apart.begin()
+        return not injector.apart.spool.all_written
+
+    def publish_left(self, key: str) -> None:
+        """By a session of its own: the files are its session's."""
+        if key not in self.injectors:
+            injector = self.injectors[key] = Injector(self, key)
+            self._places[key] = injector
+            self._used[injector] = {key}
+            self.host.call_later(RETIRE_S, partial(self._retire, key))
 
     def give_up_injected(self, key: str, size: int) -> int:
         injector = self._places.get(key)

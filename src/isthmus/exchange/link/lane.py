@@ -45,6 +45,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.apart.spool import Record
 from isthmus.exchange.traffic.message import Fate, Message, to_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
@@ -74,7 +75,7 @@ def packet_id_of(number: int) -> int:
 class Outgoing:
     """A message that has not been acknowledged."""
 
-    __slots__ = ("in_hand", "label", "message", "number", "qos", "released")
+    __slots__ = ("cost", "in_hand", "label", "message", "number", "qos", "record", "released")
 
     def __init__(
         self, message: Message, qos: int, in_hand: Held | None, label: bytes = b""
@@ -84,20 +85,27 @@ class Outgoing:
         self.in_hand = in_hand
         """Waits for it, if it came from a neighbor."""
         self.label = label
+        self.cost = message.cost + (IN_HAND_BYTES if in_hand is not None else 0)
+        """The bytes that it takes in memory, roughly."""
+        self.record: Record | None = None
+        """Its place on disk, if the neighbor is set apart."""
         self.number = _UNSENT
         """Given when it is sent first."""
         self.released = False
         """QoS 2: PUBREC came, the message itself is no longer needed."""
 
-    @property
-    def cost(self) -> int:
-        """The bytes that it takes in memory, roughly."""
-        return self.message.cost + (IN_HAND_BYTES if self.in_hand is not None else 0)
-
     def finish(self, neighbor: str) -> None:
         """`neighbor`, whom it was for, has it, or does without it."""
+        if self.record is not None:
+            self.record.over()
         if self.in_hand is not None:
             self.in_hand.acknowledged_by(neighbor)
+
+    def is_kept(self, neighbor: str) -> None:
+        """It is on disk: who waits for `neighbor` need not wait any longer."""
+        if self.in_hand is not None:
+            in_hand, self.in_hand = self.in_hand, None
+            in_hand.acknowledged_by(neighbor)
 
 
 class OutgoingLane:
@@ -156,6 +164,11 @@ class OutgoingLane:
             fresh.insert(bisect_right(fresh, place, key=_place), entry)
         else:
             fresh.append(entry)
+
+    def append(self, entry: Outgoing) -> None:
+        """Take it over, behind all that wait: it has waited on disk."""
+        self.unacked_bytes += entry.cost
+        self._fresh.append(entry)
 
     def transmit(self, now_s: float) -> Iterator[bytes]:
         """The packets that may be sent now."""

@@ -7,8 +7,9 @@ stay in order ([MQTT-4.6.0]); taking them in turn, as ILDM §4.1 does, can be as
 
 A message at QoS 1 or 2 stays with the link until the neighbor has acknowledged it, also while the
 link is down but kept; if more than `queue_bytes` gather, publishers are held back while the link
-is up, and the neighbor is given up while it is down.  A message at QoS 0 is dropped, and counted,
-when the link is down or `queue_bytes` wait to be written.
+is up, and the neighbor is given up while it is down; unless the link can be set apart
+(`set_apart`), then they gather on disk.  A message at QoS 0 is dropped, and counted, when the link
+is down or `queue_bytes` wait to be written.
 
 Retained messages at QoS 0 go to every neighbor and cost it much.  Whoever publishes them faster
 than a neighbor takes them would fill all buffers on the way, and others' messages would come
@@ -33,6 +34,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
+from isthmus.exchange.link.set_apart import LinkApart
 from isthmus.exchange.traffic.message import Fate, Message, from_link, publish_bytes, to_link
 from isthmus.mqtt.publish_layout import PUBCOMP, PUBLISH, acknowledgment
 from isthmus.tables import step
@@ -85,6 +87,7 @@ class Link:
         "_unmarked",
         "_unmarked_bytes",
         "_waiting",
+        "apart",
         "connections",
         "control_received",
         "control_received_bytes",
@@ -125,6 +128,8 @@ class Link:
         self.connections: list[Connection | None] = [None]
         self.outgoing = [OutgoingLane(info.name)]
         self.incoming: list[Incoming | None] = [None]
+        self.apart: LinkApart | None = None
+        """How it is set apart, if it can be."""
         self._waiting: dict[Room, list[Callable[[], None]]] = {}
         self.counters: Counter[str] = Counter()
         """The node's, as soon as the link is up."""
@@ -221,7 +226,7 @@ class Link:
             message.misses()
             return
         lane = self._lane_of(message.topic, self.lanes)
-        qos = min(message.qos, max(self.qos, message.confirm))
+        qos = self.qos_of(message)
         if qos == 0:
             frame = to_link(message, 0, 0, now_s, label)
             self._send_frame(lane, frame)
@@ -230,8 +235,34 @@ class Link:
             return
         if in_hand is not None:
             in_hand.wait_for(self.info.name)
-        self.outgoing[lane].put(Outgoing(message, qos, in_hand, label), again=again)
+        entry = Outgoing(message, qos, in_hand, label)
+        if self.apart is not None and self.apart.takes(entry):
+            return
+        self.outgoing[lane].put(entry, again=again)
         self.transmit(lane, now_s)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether who would send it more than there is room for waits, and it is not given up."""
+        return self.state.up or self.apart is not None
+
+    def qos_of(self, message: Message) -> int:
+        """At which QoS it crosses the link."""
+        return min(message.qos, max(self.qos, message.confirm))
+
+    def put_back(self, entry: Outgoing) -> None:
+        """What has waited on disk is the next to be sent."""
+        if entry.qos and not self._too_large(entry.message):
+            self.outgoing[self._lane_of(entry.message.topic, self.lanes)].append(entry)
+        else:
+            entry.message.misses()
+            entry.finish(self.info.name)
+
+    def transmit_all(self, now_s: float) -> None:
+        for lane in range(self.lanes):
+            self.transmit(lane, now_s)
+        if self.apart is not None:
+            self.apart.refill()
 
     def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
         """Pass on messages at QoS 0 that are in the link's form already."""
@@ -346,6 +377,8 @@ class Link:
         if answer and connection is not None:
             connection.send(answer)
         self.transmit(lane, now_s)
+        if self.apart is not None and self.apart.spool.behind:
+            self.apart.refill()
         if self._waiting:
             self.look_for_room()
 
@@ -401,9 +434,21 @@ class Link:
 
     def unacked(self) -> int:
         """How many messages the neighbor has not acknowledged."""
-        return sum(map(len, self.outgoing))
+        behind = self.apart.spool.behind if self.apart is not None else 0
+        return sum(map(len, self.outgoing)) + behind
+
+    def only_in_memory(self) -> int:
+        """How many of them are not on disk."""
+        if self.apart is None or not self.apart.spool.apart:
+            return self.unacked()
+        return 0 if self.apart.spool.all_written else self.apart.spool.messages
 
     def unacked_bytes(self) -> int:
+        """What they take in memory."""
+        elsewhere = self.apart.memory if self.apart is not None else 0
+        return self.lane_bytes() + elsewhere
+
+    def lane_bytes(self) -> int:
         return sum(lane.unacked_bytes for lane in self.outgoing)
 
     # ---- ends ----------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Every neighbor has one :class:`Link`, whoever dialed.  When two nodes dial each 
 connections that the node with the lower id opened are kept, which both ends conclude alike.
 
 A neighbor that says goodbye (DISCONNECT) is let go at once; one that just vanishes, or is silent
-for longer than `dead_after_s`, is kept for `hold_s`.  Who is dialed is in `dialing`, who may come
+for longer than `dead_after_s`, is kept for `hold_s`, or for `apart_s` if what is for it waits on
+disk.  Who is dialed is in `dialing`, who may come
 in in `admission`, what may happen to a link in `life`.
 
 A link belongs to a node, not to an address: if another node answers at a peer's address, that is
@@ -76,6 +77,10 @@ class LinkSettings:
     packet_bytes: int = 16 << 20
     """The longest PUBLISH of a client that this node takes; neighbors are told."""
     secret: bytes = b""
+    apart_bytes: int = 0
+    """What may wait on disk for one destination that is set apart; none is with 0."""
+    apart_s: float = 3600.0
+    """How long a neighbor that is away is kept, if what is for it waits on disk."""
     holds_pending_qos0: bool = False
     """Whether messages at QoS 0 wait too while their path is being set up."""
 
@@ -110,6 +115,14 @@ class LinkOwner(SessionOwner, Protocol):
 
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         """A packet came; for how many seconds nothing more is to be heard on that lane, if any."""
+        ...
+
+    def new_link(self, link: Link) -> None:
+        """A link is made, for a neighbor that had none."""
+        ...
+
+    def is_kept_apart(self, link: Link) -> bool:
+        """Whether what is for a neighbor that is away waits on disk, and is not needed there."""
         ...
 
     def own_other_lives(self) -> tuple[str, ...]:
@@ -147,6 +160,8 @@ class Links:
         self._unwritten: list[Connection] = []
         """Those that have something to write."""
         self._holds: dict[str, Cancellable] = {}
+        self._lost_s: dict[str, float] = {}
+        """Since when those are away that are kept."""
         self._ticker: Cancellable | None = None
         self._tick_due_s = host.now()
         self._paused = False  # the last tick was late
@@ -459,6 +474,7 @@ class Links:
             round_robin=settings.round_robin,
         )
         self.links[node_id] = link
+        self.owner.new_link(link)
         return link
 
     def _replaced(self, link: Link) -> None:
@@ -474,6 +490,7 @@ class Links:
         self._refused_for.pop(link.info.name, None)
         if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
+        self._lost_s.pop(link.info.name, None)
         self.host.log("info", "link up", neighbor=link.info.name, lanes=link.lanes)
         stream = encode(Publish(STREAM_TOPIC, link.stream.encode()), 5)
         for connection in filter(None, link.connections):
@@ -545,12 +562,20 @@ class Links:
         if any(link.connections):
             # It is coming back: some of its lanes are here, the others are being opened.
             self._hold(name, self.settings.greeting_s)
+        elif self._is_kept_apart(link):
+            self._hold(name, max(self.settings.hold_s, 1.0))
         else:
             self.let_go(link, "did not come back")
+
+    def _is_kept_apart(self, link: Link) -> bool:
+        """Whether it is kept although it has not come back within the hold time."""
+        away_s = self.host.now() - self._lost_s.get(link.info.name, 0.0)
+        return away_s < self.settings.apart_s and self.owner.is_kept_apart(link)
 
     def _hold(self, name: str, seconds: float) -> None:
         """Keep the neighbor for so long, unless that is limited already."""
         if name not in self._holds and not self._stopped:
+            self._lost_s.setdefault(name, self.host.now())
             self._holds[name] = self.host.call_later(seconds, lambda: self._hold_over(name))
 
     def let_go(self, link: Link, cause: str) -> None:
@@ -560,6 +585,7 @@ class Links:
         if hold := self._holds.pop(link.info.name, None):
             hold.cancel()
         self.links.pop(link.info.name, None)
+        self._lost_s.pop(link.info.name, None)
         link.disconnect()
         self.host.log("info", "neighbor let go", neighbor=link.info.name, cause=cause)
         self.dialing.leads_nowhere(link)

@@ -125,13 +125,19 @@ class BrokerCopies:
         ):
             self._doubt(topic, now_s)
 
-    def deliver(self, message: Message, key: str, done: Callable[[], None] | None) -> None:
-        """A neighbor's message that is the newest: to the broker, as it comes."""
+    def deliver(
+        self,
+        message: Message,
+        key: str,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
+    ) -> None:
+        """A neighbor's message that is the newest: to the broker, as it comes (`Host.inject`)."""
         topic, now_s = message.topic, self._host.now()
         version = self._store.version(topic)
         if version is None or message.expired(now_s):
             # No room to remember anything of it, or no need to.
-            if not self._host.inject(message, key, done):
+            if not self._host.inject(message, key, done, kept):
                 self._counters["inject_dropped"] += 1
             return
         self._store.owe(topic)
@@ -142,9 +148,15 @@ class BrokerCopies:
             or self._written_lately(topic, now_s, but_by=key)
         ):
             self._doubt(topic, now_s)
-        self._inject(message, version, key, done)
+        self._inject(message, version, key, done, kept)
 
-    def known(self, message: Message, key: str, done: Callable[[], None]) -> None:
+    def known(
+        self,
+        message: Message,
+        key: str,
+        done: Callable[[], None],
+        kept: Callable[[], None] | None = None,
+    ) -> None:
         """A neighbor's message that a comparison has brought before: `done` when the broker has it.
 
         It may be owed still, and then it is given as it comes, unless the broker has taken it and
@@ -157,7 +169,7 @@ class BrokerCopies:
         elif topic in self._in_flight:
             self._when_known.setdefault(topic, []).append(done)
         else:
-            self.deliver(message, key, done)
+            self.deliver(message, key, done, kept)
 
     def owe(self, retained: Retained, *, ask: bool) -> None:
         """A comparison brought it and the store has it: give it to the broker in its turn."""
@@ -205,7 +217,12 @@ class BrokerCopies:
     # ---- inside --------------------------------------------------------------------------
 
     def _inject(
-        self, message: Message, version: Version, key: str, done: Callable[[], None] | None
+        self,
+        message: Message,
+        version: Version,
+        key: str,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
     ) -> None:
         topic = message.topic
         _, count = self._in_flight.get(topic, (key, 0))
@@ -220,7 +237,7 @@ class BrokerCopies:
             if done is not None:
                 done()
 
-        if not self._host.inject(message, key, acknowledged):
+        if not self._host.inject(message, key, acknowledged, kept):
             if open_:
                 open_ = False
                 self._forget_in_flight(topic, key)

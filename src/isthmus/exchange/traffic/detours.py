@@ -16,6 +16,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.link.lane import Held, Outgoing
 from isthmus.exchange.link.link import Link
 from isthmus.exchange.link.links import Links
+from isthmus.exchange.link.set_apart import LinkApart
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import Message
@@ -181,7 +182,17 @@ class Detours:
 
     def give_up(self, link: Link) -> None:
         """What the neighbor has not acknowledged goes another way, if there is one."""
-        self._begin(self._send_elsewhere(link.info.name, link.give_up()))
+        name, apart = link.info.name, link.apart
+        self._begin(self._send_elsewhere(name, link.give_up()))
+        if apart is not None:
+            apart.leave(lambda entries: self._begin(self._send_left(name, apart, entries)))
+
+    def _send_left(
+        self, neighbor: str, apart: LinkApart, entries: list[Outgoing]
+    ) -> Iterator[None]:
+        """What was on disk for a neighbor that is given up; then the next of it."""
+        yield from self._send_elsewhere(neighbor, entries)
+        apart.refill()
 
     def _send_elsewhere(self, neighbor: str, entries: list[Outgoing]) -> Iterator[None]:
         """`neighbor` is given up, and `entries` with it, but for those that go another way."""

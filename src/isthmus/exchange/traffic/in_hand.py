@@ -16,7 +16,14 @@ unacknowledged, and no more bytes than leave room in the queue of the neighbor, 
 hold its publishers back; what is older is *let go*: acknowledged early, and from then on in this
 node's memory alone.  But what is to be confirmed to its publisher is *taken*: the neighbor is told
 that it need not wait in its window any longer, keeps it, and is told by name when it is safe, or
-somebody does without it.  That goes on while there is room where it waits:
+somebody does without it.
+
+With a `state_dir` nobody lets go: when too much waits, the branches that the oldest has waited for
+`APART_AFTER_S` for are *set apart* (`isthmus.exchange.apart`).  All that is for them goes to disk,
+and what is there is safe.  Only what cannot be set apart is let go: what waits for a path, for an
+awaited neighbor, and for links where the algorithm finds the ways.
+
+Letting go goes on while there is room where it waits:
 
     a link that is up        `queue_bytes`; beyond, nothing is let go: the neighbor waits
     a link that is down      `queue_bytes`; beyond, its neighbor is given up
@@ -24,6 +31,8 @@ somebody does without it.  That goes on while there is room where it waits:
     the local broker         `queue_bytes` for each neighbor (`BrokerQueue`); beyond, the neighbor
                              waits; but when the broker has acknowledged nothing for `hold_s`, the
                              oldest are given up, so that one that is gone does not part the fabric
+    who is set apart         what the disk has not taken: `queue_bytes`; beyond, the neighbor waits
+                             (for the broker `apart_s` at most, then as above)
 
 Invariants: a message is acknowledged once; letting go touches no queue, so order and numbers of
 what waits stay as they are.
@@ -62,6 +71,9 @@ UNSAFE_PART: Final = 4
 """What part of a link's `queue_bytes` may be unacknowledged."""
 LOOK_AGAIN_S: Final = 0.5
 """When it is looked again whether there is room."""
+APART_AFTER_S: Final = 0.2
+"""A branch for which something has waited for so long, when too much waits, is set apart."""
+SOONEST_S: Final = 0.001
 LET_GO_S: Final = 10.0
 """When those that wait for each other in a ring that is being cut stop doing so."""
 PART: Final = 8
@@ -80,6 +92,7 @@ class InHand:
         "_hand",
         "copy_of",
         "incoming",
+        "kept_for_broker",
         "let_go",
         "message",
         "number",
@@ -107,6 +120,8 @@ class InHand:
         """For its coming again, in vain (`provisional`)."""
         self.taken = False
         """The neighbor knows that it is not safe, and does not wait for it in its window."""
+        self.kept_for_broker = 0
+        """How often it is on disk for the broker, which has not acknowledged it."""
         self.copy_of: InHand | None = None
         """The one that it is acknowledged with."""
         self._copies: list[InHand] | None = None
@@ -168,7 +183,16 @@ class InHand:
         self._hand.broker_queue(self).put(self.size + IN_HAND_BYTES)
         return self._broker_has_it
 
+    def kept(self) -> None:
+        """It is on disk for the broker: safe, unless its publisher is to know more."""
+        if not self.message.confirm:
+            self._broker_has_it()
+            self.kept_for_broker += 1
+
     def _broker_has_it(self) -> None:
+        if self.kept_for_broker:
+            self.kept_for_broker -= 1
+            return
         self._hand.broker_queue(self).acknowledged(self.size + IN_HAND_BYTES)
         came_from = self.message.came_from
         if came_from is None or came_from.status is not SessionStatus.ESTABLISHED:
@@ -220,11 +244,17 @@ class MessagesInHand:
         node_id: str,
         queue_bytes: int,
         hold_s: float,
+        set_apart: Callable[[str, str], bool] | None = None,
     ) -> None:
-        """`has_room` says whether more may wait at the links that a message went to."""
+        """`has_room` says whether more may wait at the links that a message went to.
+
+        `set_apart` has what waits for a branch, of those that a neighbor sent, put on disk; False
+        if that cannot be, or is done.
+        """
         self._host = host
         self._counters = counters
         self._has_room = has_room
+        self._set_apart = set_apart
         self._node_id = node_id
         self._queue_bytes = queue_bytes
         self._hold_s = hold_s
@@ -341,6 +371,9 @@ class MessagesInHand:
                 else:
                     oldest.copy_of.give_in(oldest)
                 continue
+            if self._set_apart is not None and (wait_s := self._apart_in(oldest)):
+                self._relieve_later(incoming, link, wait_s)
+                return
             at_broker = self._at_broker.get(oldest.neighbor)
             if (at_broker is None or at_broker.has_room()) and self._has_room(oldest.message):
                 if oldest.waits_for and oldest.message.confirm:
@@ -350,10 +383,27 @@ class MessagesInHand:
                     self.only_here += 1
                     oldest.acknowledge()
                 continue
-            if not incoming.relieving:
-                incoming.relieving = True
-                self._host.call_later(LOOK_AGAIN_S, lambda: self._relieve_again(incoming, link))
+            self._relieve_later(incoming, link, LOOK_AGAIN_S)
             return
+
+    def _apart_in(self, oldest: InHand) -> float:
+        """Have those set apart that it waits for; after how long to look again, 0 if it is let go.
+
+        Those that acknowledge all the time are given that time.
+        """
+        assert self._set_apart is not None
+        waited_s = self._host.now() - oldest.message.arrived_s
+        if waited_s < APART_AFTER_S:
+            return max(APART_AFTER_S - waited_s, SOONEST_S)
+        apart = [self._set_apart(branch, oldest.neighbor) for branch in list(oldest.waits_for)]
+        if not apart or not all(apart) or oldest.message.confirm:
+            return 0.0
+        return LOOK_AGAIN_S
+
+    def _relieve_later(self, incoming: Incoming, link: Link, wait_s: float) -> None:
+        if not incoming.relieving:
+            incoming.relieving = True
+            self._host.call_later(wait_s, lambda: self._relieve_again(incoming, link))
 
     def _relieve_again(self, incoming: Incoming, link: Link) -> None:
         incoming.relieving = False

@@ -34,7 +34,7 @@ from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.detours import Detours
-from isthmus.exchange.traffic.in_hand import HERE, Confirmation, InHand, MessagesInHand
+from isthmus.exchange.traffic.in_hand import BROKER, HERE, Confirmation, InHand, MessagesInHand
 from isthmus.exchange.traffic.message import (
     COUNT_BYTES,
     Fate,
@@ -86,7 +86,9 @@ class Traffic:
         any_client: SessionInfo,
         max_label_bytes: int,
         holds_qos0: bool = False,
+        sets_apart: bool = False,
     ) -> None:
+        """If it `sets_apart`, what waits for long is on disk."""
         self.host = host
         self.links = links
         self.guard = guard
@@ -127,7 +129,8 @@ class Traffic:
             self._has_room,
             node_id=self.node_id,
             queue_bytes=links.settings.queue_bytes,
-            hold_s=hold_s,
+            hold_s=max(hold_s, links.settings.apart_s) if sets_apart else hold_s,
+            set_apart=self._set_apart if sets_apart else None,
         )
         self.pending = PendingRoutes(
             host,
@@ -285,7 +288,7 @@ class Traffic:
                 room = Room.UNACKNOWLEDGED if message.qos else Room.UNTAKEN
                 for session in route.neighbors:
                     link = self.by_session.get(session)
-                    if link is not None and link.state.up and not link.has_room(room):
+                    if link is not None and link.is_waited_for and not link.has_room(room):
                         self._hold_back(link, room, hold)
                         if not link.has_room(room, OVERFULL):
                             self._overfull[link] = None
@@ -305,7 +308,7 @@ class Traffic:
         if not self._overfull:
             return False
         for link in list(self._overfull):
-            if not link.state.up or link.has_room(Room.UNACKNOWLEDGED, OVERFULL):
+            if not link.is_waited_for or link.has_room(Room.UNACKNOWLEDGED, OVERFULL):
                 del self._overfull[link]
             elif link.info in self.routes.of(message, None).neighbors:
                 self._hold_back(link, Room.UNACKNOWLEDGED, hold)
@@ -363,10 +366,13 @@ class Traffic:
         link.when_room(room, hold())
 
     def _is_full(self, link: Link) -> bool:
-        """Whether `link` is up and takes no more; one that is down is given up instead."""
+        """Whether `link` is up and takes no more; one that is down is given up instead.
+
+        Unless it is set apart: then there is no room on disk, which others wait for.
+        """
         if link.has_room(Room.UNACKNOWLEDGED):
             return False
-        if link.state.up:
+        if link.is_waited_for:
             return True
         self.links.let_go(link, "its queue is full and it does not come back")
         return False
@@ -570,6 +576,19 @@ class Traffic:
         links = [self.by_session.get(session) for session, _ in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)
 
+    def _set_apart(self, branch: str, neighbor: str) -> bool:
+        """Have what waits for `branch` put on disk; of the broker, what `neighbor` has sent.
+
+        False if it cannot be, or is there already.
+        """
+        if branch == BROKER:
+            return self.host.set_broker_apart(neighbor)
+        link = self.links.links.get(branch)
+        if link is None or link.apart is None:
+            return False
+        link.apart.begin()
+        return not link.apart.spool.all_written
+
     def _retained_arrived(
         self, message: Message, route: Route, in_hand: InHand | None, key: str
     ) -> None:
@@ -583,14 +602,15 @@ class Traffic:
             if message.number:
                 self._pass_on(message, further, in_hand, key)
             if route.to_local_broker and in_hand is not None:
-                self.retention.broker.known(message, key, in_hand.wait_for_broker())
+                self.retention.broker.known(message, key, in_hand.wait_for_broker(), in_hand.kept)
             return
         self._pass_on(message, further, in_hand, key)
         if not route.to_local_broker:
             return
         if local is message:
             done = in_hand.wait_for_broker() if in_hand is not None else None
-            self.retention.broker.deliver(message, key, done)
+            kept = in_hand.kept if in_hand is not None else None
+            self.retention.broker.deliver(message, key, done, kept)
         else:
             self._inject(local, key, in_hand)
 
@@ -671,7 +691,8 @@ class Traffic:
 
     def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
         done = in_hand.wait_for_broker() if in_hand is not None else None
-        if not self.host.inject(message, key, done):
+        kept = in_hand.kept if in_hand is not None else None
+        if not self.host.inject(message, key, done, kept):
             self.counters["inject_dropped"] += 1
             if done is not None:
                 done()

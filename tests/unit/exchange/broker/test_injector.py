@@ -95,7 +95,11 @@ class Rig:
         self.lost: list[str] = []
         self.aside: list[tuple[bytes, str, str]] = []
         retained = SimpleNamespace(broker=SimpleNamespace(session_lost=self.lost.append))
-        exchange: Any = SimpleNamespace(counters=Counter[str](), retention=retained)
+        exchange: Any = SimpleNamespace(
+            counters=Counter[str](),
+            retention=retained,
+            spools=SimpleNamespace(open=lambda _: None),
+        )
         self.own = OwnSessions(
             self.host,
             "b",

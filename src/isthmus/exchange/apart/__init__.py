@@ -1,0 +1,1 @@
+"""Destinations that are set apart: what waits for them is on disk."""

@@ -1,0 +1,160 @@
+"""Destinations that are set apart, on the virtual clock: who hangs or is away stops nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.exchange.link.links import LinkSettings
+from isthmus.sim.client import SimClient
+from isthmus.sim.fabric import SimFabric
+from isthmus.sim.node import SimNode
+
+SETTINGS = LinkSettings(
+    hold_s=20.0, queue_bytes=65_536, apart_bytes=64 << 20, apart_s=600.0, dead_after_s=2.0
+)
+FOR_EVER = 0xFFFF_FFFF
+QOS = {"hub": 1, "good": 2}
+
+
+class Star:
+    """Publisher at `hub`, a subscriber each at `hub`, `good` and `bad`.
+
+    good ── hub ── bad
+    """
+
+    def __init__(self, algorithm: str = "sf", settings: LinkSettings = SETTINGS) -> None:
+        self.fabric = SimFabric(seed=3, algorithm=algorithm, link=settings)
+        self.hub, self.good, self.bad = map(self.fabric.node, ("hub", "good", "bad"))
+        for node in (self.good, self.bad):
+            self.fabric.link(node, self.hub)
+        self.subscribers = {
+            node.name: self._subscriber(node) for node in self.fabric.nodes.values()
+        }
+        self.publishers = [node.client(f"p-{node.name}") for node in (self.hub, self.good)]
+        self.fabric.settle()
+        self.sent: dict[str, list[bytes]] = {"hub": [], "good": []}
+
+    def _subscriber(self, node: SimNode) -> SimClient:
+        client = node.client(f"s-{node.name}", clean_start=False, session_expiry_s=FOR_EVER)
+        client.subscribe("t/#")
+        return client
+
+    def publish(self, count: int, every_s: float = 0.01, payload: bytes = b"x" * 100) -> None:
+        """So many of each publisher, on a topic of its own."""
+        for _ in range(count):
+            for publisher, (name, sent) in zip(self.publishers, self.sent.items(), strict=True):
+                sent.append(b"%b %d %b" % (name.encode(), len(sent), payload))
+                publisher.publish(f"t/{name}", sent[-1], qos=QOS[name])
+            self.fabric.run(every_s)
+
+    def got(self, node: str) -> dict[str, list[bytes]]:
+        payloads = self.subscribers[node].payloads()
+        return {name: [p for p in payloads if p.startswith(name.encode())] for name in self.sent}
+
+    def disk(self, node: SimNode) -> int:
+        return sum(map(len, node.disk.spools.values()))
+
+
+def test_a_broker_that_hangs_stops_nobody_and_gets_all_once_in_order() -> None:
+    star = Star()
+    star.bad.broker.hang(120.0)
+    star.publish(3_000)
+    assert star.got("good") == star.got("hub") == star.sent
+    assert star.disk(star.bad) > 300_000
+    assert star.hub.exchange.links.links["bad"].unacked() < 20
+    assert not star.fabric.nodes["bad"].exchange.counters["given_up"]
+    star.fabric.run(100.0)
+    star.fabric.settle()
+    assert star.got("bad") == star.sent
+    assert star.disk(star.bad) == 0
+
+
+def test_a_neighbor_that_is_away_for_longer_than_the_hold_time_gets_all() -> None:
+    star = Star()
+    star.fabric.crash(star.bad)
+    star.publish(2_000, every_s=0.05)
+    assert star.got("good") == star.got("hub") == star.sent
+    assert star.disk(star.hub) > 300_000
+    assert star.hub.exchange.links.links["bad"].unacked_bytes() < SETTINGS.queue_bytes
+    star.fabric.restart(star.bad)
+    star.fabric.settle()
+    assert star.got("bad") == star.sent
+    assert star.disk(star.hub) == 0
+
+
+def test_a_crash_of_who_keeps_it_loses_nothing() -> None:
+    star = Star()
+    star.fabric.crash(star.bad)
+    star.publish(1_500, every_s=0.01)
+    star.fabric.run(1.0)
+    star.fabric.crash(star.hub)
+    star.fabric.restart(star.hub)
+    star.fabric.settle()
+    star.fabric.restart(star.bad)
+    star.fabric.settle()
+    for sent, got in zip(star.sent.values(), star.got("bad").values(), strict=True):
+        assert list(dict.fromkeys(got)) == sent
+    assert star.disk(star.hub) == 0
+
+
+def test_a_crash_of_the_node_before_a_broker_that_hangs_loses_nothing() -> None:
+    star = Star()
+    star.bad.broker.hang(60.0)
+    star.publish(1_500)
+    star.fabric.run(1.0)
+    star.fabric.crash(star.bad)
+    star.fabric.restart(star.bad)
+    star.publish(500)
+    star.fabric.run(60.0)
+    star.fabric.settle()
+    for sent, got in zip(star.sent.values(), star.got("bad").values(), strict=True):
+        assert list(dict.fromkeys(got)) == sent
+    assert star.disk(star.bad) == 0
+
+
+def test_a_broker_is_set_apart_whatever_the_algorithm() -> None:
+    star = Star("tree")
+    star.bad.broker.hang(60.0)
+    star.publish(2_000)
+    assert star.got("good") == star.got("hub") == star.sent
+    star.fabric.run(60.0)
+    star.fabric.settle()
+    assert star.got("bad") == star.sent
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_full_disk_holds_who_sends_and_loses_nothing(hangs: bool) -> None:
+    star = Star()
+    keeper = star.bad if hangs else star.hub
+    if hangs:
+        star.bad.broker.hang(60.0)
+    else:
+        star.fabric.crash(star.bad)
+    star.publish(500)
+    keeper.disk.full = True
+    star.publish(1_000)
+    assert keeper.exchange.problem == (
+        f"no room on disk for what waits, "
+        f"{'broker-hub' if hangs else 'link-bad'}: No space left on device"
+    )
+    for link in keeper.exchange.links:
+        assert link.unacked_bytes() < 4 * SETTINGS.queue_bytes
+    keeper.disk.full = False
+    star.fabric.run(60.0)
+    assert not keeper.exchange.problem
+    if not hangs:
+        star.fabric.restart(star.bad)
+    star.fabric.settle()
+    assert star.got("bad") == star.got("good") == star.got("hub") == star.sent
+    assert not keeper.given_up
+
+
+def test_a_full_disk_does_not_keep_back_who_comes_back() -> None:
+    star = Star()
+    star.fabric.crash(star.bad)
+    star.publish(300)
+    star.hub.disk.full = True
+    star.publish(100)
+    star.fabric.restart(star.bad)
+    star.fabric.settle()
+    assert star.got("bad") == star.sent
