@@ -72,6 +72,7 @@ class FakePort:
         self.synchronized_with: list[SessionInfo] = []
         self.compared: list[str] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
+        self.broken: list[str] = []
         self.awaited: set[str] = set()
         self.files: dict[str, bytes] = {}
         self.saved: Counter[str] = Counter()
@@ -124,6 +125,9 @@ class FakePort:
 
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         self.refused.append((session, error))
+
+    def broke_rules(self, session: SessionInfo, name: str) -> None:
+        self.broken.append(name)
 
     def compare_retained(self, session: SessionInfo) -> None:
         self.compared.append(session.name)

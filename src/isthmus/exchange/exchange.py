@@ -29,6 +29,7 @@ from isthmus.cooperation.api import (
     SessionStatus,
     Topology,
 )
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules, check_rules, no_rules
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
 from isthmus.exchange.client.client import ClientEnd, Pair
@@ -157,6 +158,7 @@ class Exchange:
         )
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
+        self.links.admission.obeys_rules = self.algorithm.obeys_rules
         self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,
@@ -221,9 +223,26 @@ class Exchange:
         self.retention.stop()
         self._timers.cancel_all()
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
-        """Add a neighbor (ILDM §4.4), or do so when the node runs."""
-        options = LinkOptions(lanes, qos)
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None:
+        """Add a neighbor (ILDM §4.4), or do so when the node runs.
+
+        Raises `ValueError` if it cannot have `rules`.
+        """
+        check_rules(rules)
+        if rules and not self.algorithm.obeys_rules:
+            raise ValueError(no_rules(self.settings.algorithm))
+        known = self.links.peers.get(address)
+        if known is not None and known.rules != rules:
+            raise ValueError(
+                f"{address} is a peer already, with other rules for its link; remove it first"
+            )
+        options = LinkOptions(lanes, qos, rules)
         self.discovery.is_wanted(address)
         if self._running:
             self.algorithm.on_node_add(address, options)
@@ -264,6 +283,7 @@ class Exchange:
             address,
             defaults.lanes if options.lanes is None else options.lanes,
             defaults.qos if options.qos is None else options.qos,
+            options.rules,
         ).info
 
     def close_session(self, session: SessionInfo) -> None:
@@ -307,6 +327,11 @@ class Exchange:
     ) -> None:
         if connection is not None and connection in link.connections:
             self.links.misbehaved(connection, error)
+
+    def broke_rules(self, session: SessionInfo, name: str) -> None:
+        link = self.traffic.by_session.get(session)
+        if link is not None:
+            self.traffic.broke_rules(link, name)
 
     def synchronized(self, session: SessionInfo) -> None:
         self._soon(lambda: self.recovery.ready(session.name))
@@ -489,6 +514,7 @@ class Exchange:
         if link.joined_s < 0:
             self.traffic.by_session.pop(link.info, None)
             self.traffic.by_session[session] = link
+            session.crossing = link.crossing
             link.info = session
         else:
             self.algorithm.on_session_closed(session)
@@ -610,7 +636,12 @@ class Exchange:
             "algorithm": {"name": self.settings.algorithm, **self.algorithm.status()},
             "links": [self._describe(link) for link in self.links],
             "peers": [
-                {"address": peer.address, "neighbor": peer.info.name, "problem": peer.problem}
+                {
+                    "address": peer.address,
+                    "neighbor": peer.info.name,
+                    "problem": peer.problem,
+                    "rules": peer.rules.shown(),
+                }
                 for peer in self.links.peers.values()
             ],
             "in_hand": self.traffic.in_hand.status(),
@@ -644,6 +675,8 @@ class Exchange:
             **asdict(link.traffic()),
             "sent": link.sent,
             "dropped": link.dropped,
+            "rules": None if link.crossing is None else link.crossing.shown(),
+            "rules_refused": link.refused,
             "unacknowledged": link.unacked(),
             "unacknowledged_bytes": link.unacked_bytes(),
         }

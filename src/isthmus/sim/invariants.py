@@ -14,6 +14,7 @@ from isthmus.exchange.client.clients import SAVE_DELAY_S
 from isthmus.graph import search
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.names import has_rules, name_across
 from isthmus.sim.node import SimNode
 
 __all__ = [
@@ -153,7 +154,10 @@ def check_algorithms(fabric: SimFabric) -> None:
 
 
 def check_retained(fabric: SimFabric) -> None:
-    """Brokers that are connected hold the same retained messages."""
+    """Brokers that are connected hold the same retained messages, as far as they may cross."""
+    if has_rules(fabric):
+        _check_retained_across(fabric)
+        return
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
         mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
@@ -167,6 +171,28 @@ def check_retained(fabric: SimFabric) -> None:
                     if mine.get(topic) != theirs.get(topic)
                 }
                 raise Violation(f"retained messages of {name} and {other} differ: {differ}")
+
+
+def _check_retained_across(fabric: SimFabric) -> None:
+    """Over each link that it may cross, nobody has anything older than its neighbor."""
+    for name, node in fabric.nodes.items():
+        store = node.exchange.retention.store
+        retained = {topic: publish.payload for topic, publish in node.broker.retained.items()}
+        kept = {
+            each.topic.decode(): each.payload for each in store.live(node.exchange.host.wall_ms())
+        }
+        if retained != kept:
+            raise Violation(f"{name} keeps {kept} as retained, its broker {retained}")
+        for other in sorted(fabric.active_links()[name]):
+            theirs = fabric.nodes[other].exchange.retention.store
+            for topic in store.topics():
+                there = name_across(node, fabric.nodes[other], topic.decode())
+                if there is None:
+                    continue
+                ours, known = store.version(topic), theirs.version(there.encode())
+                if known is None or (ours is not None and known < ours):
+                    here = f"{topic.decode()} at {name}: {ours}"
+                    raise Violation(f"{other} has {known} of {there}, which is {here}")
 
 
 # ---- nothing left ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import Violation
+from isthmus.sim.names import has_rules, names_at
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Schedule
 
@@ -186,30 +187,38 @@ class Promises:
 
     def _matching(self, topic: str, node: str) -> list[SimClient]:
         """The connected clients that want `topic`, wherever they are connected with `node`."""
-        reached = search(self.fabric.wanted_links(), node)
+        names = self._names(topic, node)
         found = []
         for client in self.clients.values():
             session = client.node.broker.sessions.get(client.client_id)
             if (
-                client.node.name in reached
+                (name := names.get(client.node.name)) is not None
                 and client.connected
                 and session is not None
-                and any(matches(each, topic) for each in session.filters)
+                and any(matches(each, name) for each in session.filters)
             ):
                 found.append(client)
         return found
 
-    def _unsure(self, topic: str) -> set[str]:
+    def _names(self, topic: str, node: str) -> dict[str, str]:
+        """What a message on `topic` of `node` is called where it can come to."""
+        if has_rules(self.fabric):
+            return names_at(self.fabric, topic, node)
+        return dict.fromkeys(search(self.fabric.wanted_links(), node), topic)
+
+    def _unsure(self, topic: str, node: str) -> set[str]:
         """Who wants `topic` by a filter that its broker keeps and it has no use for any more.
 
         It ended it while its connection was broken; its node knows of it or not.
         """
+        names = self._names(topic, node)
         return {
             client.client_id
             for client in self.clients.values()
             if (session := client.node.broker.sessions.get(client.client_id)) is not None
-            and any(matches(each, topic) for each in session.filters)
-            and not any(matches(each, topic) for each in session.filters if each in client.wanted)
+            and (name := names.get(client.node.name, topic))
+            and any(matches(each, name) for each in session.filters)
+            and not any(matches(each, name) for each in session.filters if each in client.wanted)
         }
 
     def check_complete(self) -> None:
@@ -242,12 +251,13 @@ class Promises:
     def _wanted(self, topic: str, node: SimNode) -> frozenset[str]:
         """Whose subscriptions to `topic` are known everywhere, and that stay."""
         known_s = self.fabric.now_s - KNOWN_S
+        names = self._names(topic, node.name)
         return frozenset(
             client.client_id
             for client in self._matching(topic, node.name)
             if client.session_expiry_s > KEPT_S
             and any(
-                since_s <= known_s and matches(each, topic)
+                since_s <= known_s and matches(each, names[client.node.name])
                 for each, since_s in client.granted.items()
             )
         )
@@ -372,7 +382,7 @@ class Promises:
                 if payload in got:
                     got[payload][client.client_id] += 1
         for payload, clients in expected.items():
-            unsure = self._unsure(self.messages[payload].topic)
+            unsure = self._unsure(self.messages[payload].topic, self.messages[payload].node)
             for client_id in unsure:
                 if got[payload][client_id] < 2:
                     del got[payload][client_id]
@@ -392,7 +402,7 @@ class Promises:
                 self.fabric.now_s, client.node.name, client.client_id, will.topic, 1, False
             )
             client.vanish()
-            left_out = self._unsure(will.topic) | {client.client_id}
+            left_out = self._unsure(will.topic, client.node.name) | {client.client_id}
             expected = {
                 each.client_id: 1
                 for each in self._matching(will.topic, client.node.name)

@@ -8,6 +8,9 @@
 `BrokerCopies` sees to it that the broker gets what the store has, `Journal` that it is kept over a
 restart.  A comparison is dealt with one payload a turn, so that it holds up nobody, however many
 topics there are; a neighbor that does not wait for the answers is at fault.
+
+Where not everything may cross a link, views of the store are compared (`view`); each is made anew
+before this node states what it has, and before it looks at what the neighbor states.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from isthmus.cooperation.link_rules import Crossing
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
@@ -25,8 +29,9 @@ from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.retained.broker import BrokerCopies, message_of
 from isthmus.exchange.retained.journal import JOURNAL_NAME, JOURNAL_VERSION
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
-from isthmus.exchange.retained.sync import WINDOW, RetainedSync
+from isthmus.exchange.retained.sync import WINDOW, RetainedSync, as_it_is
 from isthmus.exchange.retained.values import Retained, Version
+from isthmus.exchange.retained.view import RetainedView, look
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.encoding import encode
@@ -44,6 +49,7 @@ DROPPED_S: Final = 5.0
 TELL_AGAIN_S: Final = 300.0
 CLOCK_SET_MS: Final = 60_000
 MAX_INBOX: Final = 8 * WINDOW
+_OVER: Final = object()
 
 
 class RetentionOwner(Protocol):
@@ -55,6 +61,10 @@ class RetentionOwner(Protocol):
 
     def number(self, message: Message) -> None:
         """Give a message of this node a number, if all have one here."""
+        ...
+
+    def broke_rules(self, link: Link, name: str) -> None:
+        """The neighbor sent what may not cross the link; it is ignored."""
         ...
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
@@ -70,6 +80,12 @@ class _Compared:
     inbox: deque[bytes] = field(default_factory=deque)
     dropped: int = 0
     """What the link had dropped when the comparison began."""
+    looking: Iterator[None] | None = None
+    """The pass through the store in which views are made; meanwhile nothing is said or heard."""
+    alone: bool | None = None
+    """With what a comparison is to begin when they are; None: none is."""
+    fresh: bool = False
+    """They have been made since the neighbor stated something."""
 
 
 class Retention:
@@ -199,13 +215,70 @@ class Retention:
 
     def neighbor_left(self, link: Link) -> None:
         self._compared.pop(link, None)
-        for kind in ("say", "hear", "answer"):
+        for kind in ("say", "hear", "answer", "look"):
             self._timers.cancel_timer((kind, link))
 
     def _compare(self, link: Link, compared: _Compared, *, alone: bool = False) -> None:
+        if link.crossing is not None:
+            compared.alone = alone or bool(compared.alone)
+            self._make_views(link, link.crossing, compared)
+            return
+        sync = compared.sync
+        sync.stated = sync.pushed = self.store
+        sync.own = as_it_is
+        compared.looking = compared.alone = None
+        self._begin(link, compared, alone=alone)
+
+    def _begin(self, link: Link, compared: _Compared, *, alone: bool) -> None:
         compared.sync.start(alone=alone)
         compared.dropped = link.dropped
         self._say(link)
+
+    # ---- where not everything may cross --------------------------------------------------
+
+    def _make_views(self, link: Link, crossing: Crossing, compared: _Compared) -> None:
+        sync = compared.sync
+
+        def own(topic: bytes) -> bytes | None:
+            name = crossing.comes(topic)
+            if name is None:
+                self._owner.broke_rules(link, topic.decode(errors="replace"))
+            return name
+
+        sync.own = own
+        stated = RetainedView(self.store, crossing.comes_as)
+        pushed = RetainedView(self.store, crossing.leaves)
+        sync.stated, sync.pushed = stated, pushed
+        compared.looking = look(self.store, (stated, pushed))
+        self._timers.set_timer_unless_set(0, ("look", link))
+
+    def _look(self, link: Link) -> None:
+        """Go on with the pass through the store; then with what has waited for it."""
+        compared = self._compared.get(link)
+        if compared is None or compared.looking is None:
+            return
+        if next(compared.looking, _OVER) is not _OVER:
+            self._timers.set_timer(0, ("look", link))
+            return
+        compared.looking, compared.fresh = None, True
+        if compared.alone is not None:
+            alone, compared.alone = compared.alone, None
+            self._begin(link, compared, alone=alone)
+        self._say_soon(link)
+        if compared.inbox:
+            self._timers.set_timer_unless_set(0, ("hear", link))
+
+    def _must_look(self, link: Link, compared: _Compared) -> bool:
+        """Whether views are being made, or are to be before the neighbor is heard."""
+        if compared.looking is not None:
+            return True
+        if link.crossing is None or not compared.sync.is_statement(compared.inbox[0]):
+            return False
+        if not compared.fresh:
+            self._make_views(link, link.crossing, compared)
+            return True
+        compared.fresh = False
+        return False
 
     def sync_arrived(self, link: Link, payload: bytes) -> None:
         compared = self._compared.get(link)
@@ -224,6 +297,8 @@ class Retention:
         """Deal with one payload of the neighbor, or with a part of it."""
         compared = self._compared.get(link)
         if compared is None or not compared.inbox:
+            return
+        if not compared.sync.has_to_compare and self._must_look(link, compared):
             return
         sync, payload = compared.sync, compared.inbox[0]
         if sync.has_to_compare:
@@ -261,7 +336,7 @@ class Retention:
 
     def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)
-        if compared is not None and compared.sync.may_speak:
+        if compared is not None and compared.sync.may_speak and compared.looking is None:
             self._timers.set_timer_unless_set(0.0, ("say", link))
 
     def _say(self, link: Link) -> None:
@@ -269,6 +344,8 @@ class Retention:
         compared = self._compared.get(link)
         if compared is None or not compared.sync.may_speak or not link.state.session:
             return
+        if compared.looking is not None:
+            return  # and then it goes on
         if link.connections[0] is None:
             return  # all of it begins anew when the link is back
         if not link.has_room(Room.UNWRITTEN):
@@ -293,6 +370,8 @@ class Retention:
                 self._hear(link)
             case ("answer", Link() as link):
                 self._not_answered(link)
+            case ("look", Link() as link):
+                self._look(link)
             case "dropped":
                 self._look_at_the_clock()
                 self._compare_where_dropped()
