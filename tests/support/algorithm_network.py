@@ -73,6 +73,7 @@ class FakePort:
         self.compared: list[str] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
         self.broken: list[str] = []
+        self.retained_for: list[tuple[str, list[str]]] = []
         self.awaited: set[str] = set()
         self.files: dict[str, bytes] = {}
         self.saved: Counter[str] = Counter()
@@ -134,6 +135,11 @@ class FakePort:
 
     def synchronized(self, session: SessionInfo) -> None:
         self.synchronized_with.append(session)
+
+    routes_retained = False
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        self.retained_for.append((session.name if session is not None else "", list(filters)))
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return bool(self.awaited - {session.name})

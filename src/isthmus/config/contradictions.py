@@ -24,7 +24,7 @@ from isthmus.config.mistakes import (
     unknown_key,
 )
 from isthmus.cooperation.link_rules import LinkRules, check_rules, no_rules
-from isthmus.cooperation.registry import check_options, load
+from isthmus.cooperation.registry import check_options, load, not_routed
 from isthmus.errors import AlgorithmError
 
 __all__ = ["fabric_contradictions", "node_contradictions", "option_contradictions"]
@@ -255,6 +255,20 @@ def _peer_contradictions(data: Table) -> Mistakes:
         first.setdefault(address, index)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), bool(first))
     yield from _rules_contradictions(data)
+    yield from _retained_contradictions(data)
+
+
+def _retained_contradictions(data: Table) -> Mistakes:
+    cooperation = raw_table(data, "cooperation")
+    algorithm = cooperation.get("algorithm", Cooperation().algorithm)
+    if cooperation.get("retained") != "routed" or not isinstance(algorithm, str):
+        return
+    try:
+        able = load(algorithm).routes_retained
+    except AlgorithmError:
+        return  # already reported by the field itself
+    if not able:
+        yield ("cooperation", "retained"), not_routed(algorithm)
 
 
 def _rules_contradictions(data: Table) -> Mistakes:
@@ -333,6 +347,7 @@ def fabric_contradictions(data: Table) -> Mistakes:
     yield from _fabric_peers(nodes, _is_protected(data))
     has_peers = any(table.get("peers") for _, table in nodes)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), has_peers)
+    yield from _retained_contradictions(data)
     yield from _fabric_discovery(data, nodes)
     yield from _pending_too_small(data)
 

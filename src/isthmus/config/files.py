@@ -228,6 +228,7 @@ class Cooperation(Section):
     model_config = ConfigDict(extra="allow")
 
     algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
+    retained: Literal["everywhere", "routed"] = Field(default="everywhere", examples=["everywhere"])
     confirm: Confirm = Field(default="local", examples=["local"])
     confirm_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
     confirm_topics: dict[str, Confirm] = Field(default={}, examples=[{"alarms/": "fabric"}])

@@ -346,6 +346,18 @@ class Port(Protocol):
         """
         ...
 
+    @property
+    def routes_retained(self) -> bool:
+        """Whether `route` is to send retained messages only where they are wanted."""
+        ...
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        """A neighbor, or with None local clients, have come to want `filters`.
+
+        Retained messages that match follow, if the node `routes_retained`.
+        """
+        ...
+
     def awaits_others(self, session: SessionInfo) -> bool:
         """Whether neighbors of the node's last life, other than this one, are not back yet.
 
@@ -427,6 +439,10 @@ class CooperationAlgorithm:
     a neighbor of topics and filters is then what `SessionInfo.crossing` makes of them.  The node
     itself leaves neighbors out of a `Route` that a message may not cross to."""
 
+    routes_retained: ClassVar[bool] = False
+    """Whether retained messages can go only where they are wanted (`Port.routes_retained`): it
+    then answers `wants` and `asks`, and tells `Port.retained_wanted`."""
+
     max_label_bytes: ClassVar[int] = 0
     """How long the labels of its messages may be; at most `MAX_LABEL_BYTES`."""
 
@@ -507,6 +523,17 @@ class CooperationAlgorithm:
         A message may cross twice as many links, and 64 in any case.
         """
         return 0
+
+    def wants(self, session: SessionInfo | None, topic: str) -> bool:
+        """Whether a neighbor, or with None a local client, wants what is on `topic`.
+
+        Asked only of one that `routes_retained`.
+        """
+        return True
+
+    def asks(self, session: SessionInfo, topic: str) -> bool:
+        """Whether this node has asked that neighbor for what is on `topic`; as `wants`."""
+        return True
 
     # ---- message listener ----
 

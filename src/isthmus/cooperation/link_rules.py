@@ -91,7 +91,10 @@ class LinkRules:
             return NO_RULES
         if len(text) > MAX_RULES_BYTES:
             raise ValueError(f"{len(text)} characters of rules")
-        said: Any = json.loads(text)
+        try:
+            said: Any = json.loads(text)
+        except RecursionError:
+            raise ValueError("rules within rules") from None
         if not isinstance(said, dict) or not said.keys() <= _KEYS.keys():
             raise ValueError("rules that make no sense")
         prefix = said.get("prefix", "")

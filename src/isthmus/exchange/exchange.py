@@ -30,6 +30,7 @@ from isthmus.cooperation.api import (
     Topology,
 )
 from isthmus.cooperation.link_rules import NO_RULES, LinkRules, check_rules, no_rules
+from isthmus.cooperation.registry import not_routed
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
 from isthmus.exchange.client.client import ClientEnd, Pair
@@ -96,6 +97,8 @@ class ExchangeSettings:
     address: str = ""
     """Where other nodes can dial this one, if that is known."""
     discovery: DiscoverySettings | None = None
+    routes_retained: bool = False
+    """Retained messages go only where they are wanted."""
 
 
 class Exchange:
@@ -125,6 +128,7 @@ class Exchange:
             address=settings.address,
             keeps_state=host.keeps_state,
             max_label_bytes=max_label_bytes,
+            retained="routed" if settings.routes_retained else "everywhere",
         )
         self.links = Links(host, settings.link, hello, self)
         key = discovery_key(link_key(settings.link.secret))
@@ -159,6 +163,10 @@ class Exchange:
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
         self.links.admission.obeys_rules = self.algorithm.obeys_rules
+        if settings.routes_retained:
+            if not self.algorithm.routes_retained:
+                raise ValueError(f"retained: {not_routed(settings.algorithm)}")
+            traffic.retention.route_by(self.algorithm)
         self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,
@@ -335,6 +343,17 @@ class Exchange:
 
     def synchronized(self, session: SessionInfo) -> None:
         self._soon(lambda: self.recovery.ready(session.name))
+        if self.routes_retained:
+            self.compare_retained(session)
+
+    @property
+    def routes_retained(self) -> bool:
+        return self.settings.routes_retained
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        if self.routes_retained:
+            wanted = list(filters)
+            self._soon(lambda: self.retention.wanted(session, wanted))
 
     def compare_retained(self, session: SessionInfo) -> None:
         link = self.traffic.by_session.get(session)
@@ -652,7 +671,10 @@ class Exchange:
                 "neighbors": self._up(),
             },
             "discovery": self.discovery.status(),
-            "retained": self.retention.store.status(),
+            "retained": {
+                "goes": self.links.hello.retained,
+                **self.retention.store.status(),
+            },
             "interest": self.clients.status(),
             "wills": self.clients.wills.status(),
             "counters": dict(self.counters),

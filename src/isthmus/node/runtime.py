@@ -130,6 +130,7 @@ class Node:
             filters_per_client=self.limits.filters_per_client,
             address=self.config.link_address,
             discovery=self._discovery_settings(),
+            routes_retained=cooperation.retained == "routed",
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,

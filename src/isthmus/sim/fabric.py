@@ -81,6 +81,7 @@ class SimFabric:
         datagrams: DatagramSettings | None = None,
         remembers: bool = True,
         confirm: ConfirmSettings = LOCAL,
+        routes_retained: bool = False,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
@@ -105,6 +106,7 @@ class SimFabric:
         self.options = options or {}
         self.link_settings = link or LinkSettings()
         self.confirm = confirm
+        self.routes_retained = routes_retained
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 
 from isthmus.cooperation.api import AtRest
 from isthmus.exchange.client.clients import SAVE_DELAY_S
+from isthmus.exchange.retained.values import Version
 from isthmus.graph import search
 from isthmus.mqtt.filters.covering import normal_form
+from isthmus.mqtt.filters.topics import matches
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.names import has_rules, name_across
+from isthmus.sim.names import has_rules, name_across, names_at
 from isthmus.sim.node import SimNode
 
 __all__ = [
@@ -155,6 +157,9 @@ def check_algorithms(fabric: SimFabric) -> None:
 
 def check_retained(fabric: SimFabric) -> None:
     """Brokers that are connected hold the same retained messages, as far as they may cross."""
+    if fabric.routes_retained:
+        _check_retained_wanted(fabric)
+        return
     if has_rules(fabric):
         _check_retained_across(fabric)
         return
@@ -171,6 +176,30 @@ def check_retained(fabric: SimFabric) -> None:
                     if mine.get(topic) != theirs.get(topic)
                 }
                 raise Violation(f"retained messages of {name} and {other} differ: {differ}")
+
+
+def _check_retained_wanted(fabric: SimFabric) -> None:
+    """Of what clients of a broker want it has the newest that there is at any node."""
+    for name, node in fabric.nodes.items():
+        newest: dict[str, tuple[Version, bytes]] = {}
+        for origin in search(fabric.wanted_links(), name):
+            other = fabric.nodes[origin].exchange
+            for topic in other.retention.store.topics():
+                here = names_at(fabric, topic.decode(), origin).get(name)
+                found = other.retention.store.get(topic, other.host.wall_ms())
+                if here is None or found is None:
+                    continue
+                if here not in newest or newest[here][0] < found.version:
+                    newest[here] = found.version, found.payload
+        for topic_, (version, payload) in newest.items():
+            if not any(matches(each, topic_) for each in node.exchange.local_filters):
+                continue
+            held = node.broker.retained.get(topic_)
+            if (b"" if held is None else held.payload) != payload:
+                raise Violation(
+                    f"clients of {name} want {topic_}: its broker has {held}, the newest is "
+                    f"{payload!r} of {version}"
+                )
 
 
 def _check_retained_across(fabric: SimFabric) -> None:

@@ -89,6 +89,7 @@ class SimNode:
             fabric.link_settings,
             address=self.address,
             discovery=fabric.discovery,
+            routes_retained=fabric.routes_retained,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))

@@ -17,7 +17,7 @@ from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.invariants import Violation
+from isthmus.sim.invariants import Violation, check_retained
 from isthmus.sim.names import has_rules, names_at
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import STEADY, TOPICS, Schedule
@@ -391,6 +391,25 @@ class Promises:
                     f"{payload.decode()} should reach {sorted(clients)} once each "
                     f"and reached {dict(got[payload])}"
                 )
+
+    def check_late(self) -> None:
+        """At every node somebody comes to want all that is retained, and gets the newest of it."""
+        late = {name: node.client(f"late-{name}") for name, node in self.fabric.nodes.items()}
+        for client in late.values():
+            client.subscribe("r/#")
+        self.fabric.settle()
+        check_retained(self.fabric)
+        for name, client in late.items():
+            last = {each.topic: each.payload for each in client.received}
+            for topic, publish in self.fabric.nodes[name].broker.retained.items():
+                if matches("r/#", topic) and last.get(topic) != publish.payload:
+                    raise Violation(
+                        f"{client.client_id} got {last.get(topic)!r} of {topic}, "
+                        f"where {publish.payload!r} is retained"
+                    )
+        for client in late.values():
+            client.disconnect()
+        self.fabric.settle()
 
     def check_wills(self) -> None:
         """Every client that is there vanishes, one after the other."""

@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             trace=True,
             confirm=named.confirm,
             rules=named.rules,
+            routes_retained=named.routes_retained,
         )
     except ScheduleFailed as failure:
         print(failure.trace)

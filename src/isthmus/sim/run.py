@@ -5,7 +5,8 @@ After the last action everything is healed and left to rest.  Then
 1.  the active links are a spanning forest of what is linked, with both ends agreeing;
 2.  SF: inter-subscriptions are exactly the definition's, and no client's interest is unknown;
 3.  brokers that are connected hold the same retained messages, unless a node or broker that keeps
-    nothing ended, or one did within a second of a retained message;
+    nothing ended, or one did within a second of a retained message; if they go only where they are
+    wanted, those that clients of the broker want, and so does one that wants them only now;
 4.  a message from any node on any topic reaches every matching client exactly once, nobody else;
 5.  so does the will of a client that vanishes;
 6.  no message was delivered twice: at QoS 0 unless a partition held it up while the tree of a ring
@@ -87,12 +88,15 @@ def run_schedule(
     trace: bool = False,
     confirm: bool = False,
     rules: bool = False,
+    routes_retained: bool = False,
 ) -> ScheduleOutcome:
     """Raises `ScheduleFailed`.
 
-    With `rules`, not everything may cross the links, if they stay what they are.
+    With `rules`, not everything may cross the links, if they stay what they are.  If it
+    `routes_retained`, retained messages go only where they are wanted.
     """
     run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
+    run.fabric.routes_retained = routes_retained
     run.rules = rules and schedule.profile in RULED
     try:
         return run.run()
@@ -154,6 +158,8 @@ class _Run:
         promises.check_probes()
         promises.check_wills()
         promises.check_at_most_once()
+        if self.fabric.routes_retained and promises.retained_converges():
+            promises.check_late()
         self._leave()
         return ScheduleOutcome(
             self.fabric.engine.events,

@@ -2,7 +2,8 @@
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
 ``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
-``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays.
+``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays; with
+``retained=routed`` retained messages go only where they are wanted.
 Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
 came to as a small JSON file, from which the figures in the documentation are made.
 """
@@ -87,6 +88,7 @@ class Called:
     options: Mapping[str, object]
     confirm: bool = False
     rules: bool = False
+    routes_retained: bool = False
 
 
 def called(name: str) -> Called:
@@ -101,11 +103,12 @@ def called(name: str) -> Called:
             options[key] = value
     confirm = options.pop("confirm", "local") == "fabric"
     rules = options.pop("rules", "") == "drawn"
+    routed = options.pop("retained", "everywhere") == "routed"
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options, confirm, rules)
-    return Called(getattr(import_module(module), attribute), options, confirm, rules)
+        return Called(load(name), options, confirm, rules, routed)
+    return Called(getattr(import_module(module), attribute), options, confirm, rules, routed)
 
 
 def profile_of(seed: int) -> str:
@@ -127,11 +130,12 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
-    confirm = rules = False
+    confirm = rules = routed = False
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
         options, confirm, rules = named.options, named.confirm, named.rules
+        routed = named.routes_retained
     else:
         factory = algorithm
     for seed in seeds:
@@ -141,7 +145,14 @@ def soak(
         try:
             mesh = has_all_links(factory, seed)
             schedule = generate(seed, chosen, mesh=mesh)
-            outcome = run_schedule(schedule, factory, options=options, confirm=confirm, rules=rules)
+            outcome = run_schedule(
+                schedule,
+                factory,
+                options=options,
+                confirm=confirm,
+                rules=rules,
+                routes_retained=routed,
+            )
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

@@ -41,7 +41,8 @@ filters may come from X, under X's names, and `received[Y]` in this node's own.
 Departures from the paper: what a new link is told follows from the definition, not from what is
 inter-subscribed elsewhere (§4.4); QoS is not part of an inter-subscription, a message keeps its own
 up to the link's; topics and filters that start with ``$`` belong to one server and stay there.
-Retained messages go everywhere (§4.5.2).
+Retained messages go everywhere (§4.5.2), unless the node is told otherwise
+(`Port.routes_retained`).
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ _QUANTUM: Final = 1_000  # of these in a row for one that has something to do
 _LEAST: Final = 12  # how many steps every topic may take to find its way, ...
 _EVERY_TURN: Final = 2_000  # ... all topics of one turn of the event loop together, ...
 _MOST: Final = 8_192  # ... and those of one turn, if others took less
+_LONGEST: Final = 200  # what one topic may take that is retained, of which some hundred are asked
 
 _NEXT_SLICE: Final = "sf-slice"
 
@@ -111,6 +113,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
     name = "sf"
     synchronizes = True
     obeys_rules = True
+    routes_retained = True
     window: ClassVar[int] = WINDOW
     """How many packets a neighbor may have left unacknowledged."""
 
@@ -127,6 +130,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._left = self.slice_steps
         self._timer_set = False
         self._touched: dict[str, None] = {}
+        self._wanted_anew: dict[Neighbor, list[str]] = {}
+        """Filters that somebody has come to want: what is retained of them follows."""
         self._synchronized: list[SessionInfo] = []
         self._steps = Steps(_MOST)
         self._sent_everywhere = 0
@@ -139,9 +144,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if topic.startswith("$"):
             return Route()
         from_neighbor = arrived_on.kind is SessionKind.NEIGHBOR
-        matched = None if retain else self._match(topic)
+        everywhere = retain and not self.port.routes_retained
+        matched = None if everywhere else self._match(topic)
         if matched is None:
-            self._sent_everywhere += not retain
+            self._sent_everywhere += not everywhere
             others = tuple(each for each in self._neighbors if each is not arrived_on)
             return Route(others, to_local_broker=from_neighbor)
         wanting = tuple(
@@ -150,6 +156,18 @@ class SubscriptionFlooding(CooperationAlgorithm):
             if each.session is not arrived_on and self._neighbors.get(each.session) is each
         )
         return Route(wanting, to_local_broker=from_neighbor and self._here in matched)
+
+    def wants(self, session: SessionInfo | None, topic: str) -> bool:
+        matched = self._index.match_within(topic, Steps(_LONGEST))
+        if matched is None:
+            return True
+        if session is None:
+            return self._here in matched
+        return any(each.session is session for each in matched)
+
+    def asks(self, session: SessionInfo, topic: str) -> bool:
+        matched = self._index.match_within(topic, Steps(_LONGEST))
+        return matched is None or any(each.session is not session for each in matched)
 
     def _match(self, topic: str) -> list[Neighbor] | None:
         """Who wants the topic; None if that takes longer than this turn has time for."""
@@ -286,6 +304,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if self._touched:
             touched, self._touched = self._touched, {}
             self.port.routes_changed(touched)
+        if self._wanted_anew:
+            anew, self._wanted_anew = self._wanted_anew, {}
+            for source, filters in anew.items():
+                self.port.retained_wanted(None if source is self._here else source.session, filters)
         # Only now, when routes are right: what waited for it may go on at once, and come back here.
         synchronized, self._synchronized = self._synchronized, []
         for session in synchronized:
@@ -340,6 +362,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if not change(topic_filter, source):
             return 2
         self._touched[topic_filter] = None
+        if wanted and self.port.routes_retained:
+            self._wanted_anew.setdefault(source, []).append(topic_filter)
         others = [each for each in self._index.values(topic_filter) if each is not source]
         if len(others) > 1:
             return 4  # for everybody somebody else wants it, before and after

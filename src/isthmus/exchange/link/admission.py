@@ -60,6 +60,12 @@ class Admission:
                 f"algorithm {other.algorithm!r} there has labels of up to {other.max_label_bytes} "
                 f"bytes, here {self._hello.max_label_bytes}: another version of it?",
             )
+        if other.retained != self._hello.retained:
+            raise LinkRefused(
+                "retained",
+                f"retained messages go {other.retained!r:.80} there, {self._hello.retained!r} "
+                "here; set [cooperation] retained the same on all nodes",
+            )
         if connection.lane == 0:
             self._judge_rules(connection, other)
         wanted = connection.dialed_for

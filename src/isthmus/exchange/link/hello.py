@@ -80,6 +80,7 @@ CAUSES = BEFORE_PROOF | {
     "duplicate",
     "labels",
     "removed",
+    "retained",
     "rules",
     "same-id",
     "stopping",
@@ -133,6 +134,8 @@ class Hello:
     """How long the labels of the algorithm's messages may be."""
     rules: LinkRules = NO_RULES
     """What may cross this link, as far as the node says."""
+    retained: str = "everywhere"
+    """Where retained messages go: ``everywhere``, or ``routed`` to where they are wanted."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -148,6 +151,7 @@ class Hello:
             ("address", self.address),
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
+            ("retained", self.retained),
             ("rules", self.rules.text()),
         )
 
@@ -282,6 +286,7 @@ def _read_hello(properties: Properties) -> Hello:
         given.get("address", ""),
         int(given["labels"]),
         rules,
+        given.get("retained", ""),
     )
 
 

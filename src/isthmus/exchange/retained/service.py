@@ -10,18 +10,20 @@ restart.  A comparison is dealt with one payload a turn, so that it holds up nob
 topics there are; a neighbor that does not wait for the answers is at fault.
 
 Where not everything may cross a link, views of the store are compared (`view`); each is made anew
-before this node states what it has, and before it looks at what the neighbor states.
+before this node states what it has, and before it looks at what the neighbor states.  So it is
+where retained messages go only where they are wanted (`wanting`): a view then has what the neighbor
+wants, and the comparison begins when it has said so.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from isthmus.cooperation.link_rules import Crossing
+from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
@@ -32,6 +34,7 @@ from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import WINDOW, RetainedSync, as_it_is
 from isthmus.exchange.retained.values import Retained, Version
 from isthmus.exchange.retained.view import RetainedView, look
+from isthmus.exchange.retained.wanting import RetainedWants, Wanting, forget_unwanted
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.encoding import encode
@@ -111,9 +114,18 @@ class Retention:
         )
         self._compared: dict[Link, _Compared] = {}
         self._timers = Timers(host, self._timer_fired)
+        self._routing: RetainedWants | None = None
+        """Who knows what is wanted, if retained messages go only there."""
+        self._wanting = Wanting(host, self.store, self._give)
+        self._unwanted: Iterator[None] | None = None
         self._loaded = False
         self._tell_again_s = 0.0
         self._offset_ms = host.wall_ms() - int(host.now() * 1000)
+
+    def route_by(self, wants: RetainedWants) -> None:
+        """Retained messages go only where they are wanted."""
+        self._routing = wants
+        self.broker.is_wanted = lambda topic: wants.wants(None, topic.decode())
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""
@@ -140,6 +152,7 @@ class Retention:
 
     def stop(self) -> None:
         self._timers.cancel_all()
+        self._wanting.stop()
         self.broker.stop()
         self.journal.stop()
 
@@ -205,7 +218,8 @@ class Retention:
             first = self._host.wall_ms() & 0xFFFF_FFFF  # another one after a restart
             compared = self._compared[link] = _Compared(RetainedSync(self.store, first=first))
         compared.inbox.clear()  # of what came on an earlier connection
-        self._compare(link, compared)
+        if self._routing is None:  # else it has to tell first what it wants
+            self._compare(link, compared)
 
     def compare(self, link: Link) -> None:
         """Once more, as messages may have passed this neighbor by since the link stands."""
@@ -219,9 +233,9 @@ class Retention:
             self._timers.cancel_timer((kind, link))
 
     def _compare(self, link: Link, compared: _Compared, *, alone: bool = False) -> None:
-        if link.crossing is not None:
+        if self._has_views(link):
             compared.alone = alone or bool(compared.alone)
-            self._make_views(link, link.crossing, compared)
+            self._make_views(link, compared)
             return
         sync = compared.sync
         sync.stated = sync.pushed = self.store
@@ -230,24 +244,37 @@ class Retention:
         self._begin(link, compared, alone=alone)
 
     def _begin(self, link: Link, compared: _Compared, *, alone: bool) -> None:
-        compared.sync.start(alone=alone)
+        compared.sync.start(alone=alone, keeps=self._routing is not None)
         compared.dropped = link.dropped
         self._say(link)
 
     # ---- where not everything may cross --------------------------------------------------
 
-    def _make_views(self, link: Link, crossing: Crossing, compared: _Compared) -> None:
-        sync = compared.sync
+    def _has_views(self, link: Link) -> bool:
+        return link.crossing is not None or self._routing is not None
+
+    def _make_views(self, link: Link, compared: _Compared) -> None:
+        sync, crossing = compared.sync, link.crossing
 
         def own(topic: bytes) -> bytes | None:
-            name = crossing.comes(topic)
+            name = topic if crossing is None else crossing.comes(topic)
             if name is None:
                 self._owner.broke_rules(link, topic.decode(errors="replace"))
             return name
 
+        def stated_as(topic: bytes) -> bytes | None:
+            if self._routing is not None and not self._routing.asks(link.info, topic.decode()):
+                return None
+            return topic if crossing is None else crossing.comes_as(topic)
+
+        def pushed_as(topic: bytes) -> bytes | None:
+            if self._routing is not None and not self._routing.wants(link.info, topic.decode()):
+                return None
+            return topic if crossing is None else crossing.leaves(topic)
+
         sync.own = own
-        stated = RetainedView(self.store, crossing.comes_as)
-        pushed = RetainedView(self.store, crossing.leaves)
+        stated = RetainedView(self.store, stated_as)
+        pushed = RetainedView(self.store, pushed_as)
         sync.stated, sync.pushed = stated, pushed
         compared.looking = look(self.store, (stated, pushed))
         self._timers.set_timer_unless_set(0, ("look", link))
@@ -272,10 +299,10 @@ class Retention:
         """Whether views are being made, or are to be before the neighbor is heard."""
         if compared.looking is not None:
             return True
-        if link.crossing is None or not compared.sync.is_statement(compared.inbox[0]):
+        if not self._has_views(link) or not compared.sync.is_statement(compared.inbox[0]):
             return False
         if not compared.fresh:
-            self._make_views(link, link.crossing, compared)
+            self._make_views(link, compared)
             return True
         compared.fresh = False
         return False
@@ -327,12 +354,57 @@ class Retention:
         self._owner.number(message)
         for other in self._owner.other_links(link):
             compared = self._compared.get(other)
+            if not self._is_for(other, retained.topic):
+                continue
             if kept and compared is not None:
                 compared.sync.push(retained.topic)
                 self._say_soon(other)
             else:
                 other.send(message, self._host.now(), None)
         self.broker.owe(retained, ask=unknown)
+
+    # ---- where they are wanted -----------------------------------------------------------
+
+    def _is_for(self, link: Link, topic: bytes) -> bool:
+        return self._routing is None or self._routing.wants(link.info, topic.decode())
+
+    def wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        """A neighbor, or local clients, have come to want `filters`: what is here follows."""
+        self._wanting.begin(session, filters)
+
+    def passed_by(self, topic: bytes) -> None:
+        """A neighbor's message was stored and is not for the local broker."""
+        if self._routing is not None:
+            self.store.owe(topic)
+
+    def _give(self, session: SessionInfo | None, topic: bytes) -> None:
+        if session is None:
+            self.broker.wanted(topic)
+            return
+        for link, compared in self._compared.items():
+            if link.info is session:
+                if not isinstance(compared.sync.pushed, RetainedView):
+                    self._make_views(link, compared)
+                compared.sync.push(topic)
+                self._say_soon(link)
+
+    def _forget_unwanted(self) -> None:
+        """What nobody wants any more; the next time begins when this is through."""
+        if self._routing is None:
+            return
+        if self._unwanted is None:
+            links, routing = self._compared, self._routing
+
+            def is_wanted(topic: str) -> bool:
+                return routing.wants(None, topic) or any(
+                    routing.wants(link.info, topic) for link in links
+                )
+
+            self._unwanted = forget_unwanted(self.store, self._node_id, is_wanted)
+        if next(self._unwanted, _OVER) is _OVER:
+            self._unwanted = None
+        else:
+            self._timers.set_timer(0, "unwanted")
 
     def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)
@@ -385,6 +457,9 @@ class Retention:
                 for link, compared in self._compared.items():
                     self._compare(link, compared)
                 self._timers.set_timer(RESYNC_S, "resync")
+                self._forget_unwanted()
+            case "unwanted":
+                self._forget_unwanted()
 
     def _not_answered(self, link: Link) -> None:
         """What was said was lost with a connection, or is not understood."""

@@ -134,16 +134,18 @@ class RetainedSync:
             self._topics_to_push,
         )
 
-    def start(self, *, alone: bool = False) -> None:
+    def start(self, *, alone: bool = False, keeps: bool = False) -> None:
         """The link stands (again), or it is time to compare anew: both ends call it.
 
-        If this end does so `alone`, it asks the other one for its DIGEST (ASK_DIGEST).
+        If this end does so `alone`, it asks the other one for its DIGEST (ASK_DIGEST).  It `keeps`
+        what was to be pushed, which the neighbor may have come to want meanwhile.
         """
         self._digest_to_ask = alone
         self._comparison = (self._comparison + 1) & 0xFFFF_FFFF
         self._unanswered = 0
         for pending in self._pending:
-            pending.clear()
+            if not (keeps and pending is self._topics_to_push):
+                pending.clear()
         self._to_compare.clear()
         self._digest_due = True
 

@@ -620,6 +620,8 @@ class Traffic:
             return
         self._pass_on(message, further, in_hand, key)
         if not route.to_local_broker:
+            if local is message:
+                self.retention.passed_by(message.topic)
             return
         if local is message:
             done = in_hand.wait_for_broker() if in_hand is not None else None
