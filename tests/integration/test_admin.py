@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from isthmus.config.addresses import Address
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.errors import AdminError
 from isthmus.fabric.admin_client import add_peer, ask, fetch_peers, fetch_status, remove_peer
 from isthmus.node import admin
@@ -37,7 +38,13 @@ class SomeNode:
             raise self.answer
         return self.answer
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None:
         self.added.append((address, lanes, qos))
 
     def remove_peer(self, name: str) -> bool:

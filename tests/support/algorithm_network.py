@@ -72,6 +72,8 @@ class FakePort:
         self.synchronized_with: list[SessionInfo] = []
         self.compared: list[str] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
+        self.broken: list[str] = []
+        self.retained_for: list[tuple[str, list[str]]] = []
         self.awaited: set[str] = set()
         self.files: dict[str, bytes] = {}
         self.saved: Counter[str] = Counter()
@@ -125,11 +127,19 @@ class FakePort:
     def refuse(self, session: SessionInfo, error: RemoteProtocolError) -> None:
         self.refused.append((session, error))
 
+    def broke_rules(self, session: SessionInfo, name: str) -> None:
+        self.broken.append(name)
+
     def compare_retained(self, session: SessionInfo) -> None:
         self.compared.append(session.name)
 
     def synchronized(self, session: SessionInfo) -> None:
         self.synchronized_with.append(session)
+
+    routes_retained = False
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        self.retained_for.append((session.name if session is not None else "", list(filters)))
 
     def awaits_others(self, session: SessionInfo) -> bool:
         return bool(self.awaited - {session.name})

@@ -244,6 +244,17 @@ def peers_add(
     qos: Annotated[
         int | None, typer.Option(min=0, max=2, help="QoS of the link (link.qos).")
     ] = None,
+    out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILTER", help="What may leave over the link; may be repeated."),
+    ] = None,
+    into: Annotated[
+        list[str] | None,
+        typer.Option("--in", metavar="FILTER", help="What may come over it; may be repeated."),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="PREFIX/", help="What its topics begin with there.")
+    ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for the link.")
     ] = 5.0,
@@ -253,7 +264,9 @@ def peers_add(
     from isthmus.fabric.admin_client import add_peer, watch_peer
 
     where = _admin_address(file, admin)
-    add_peer(where, address, lanes, qos)
+    rules = {"out": out or None, "in": into or None, "prefix": prefix}
+    given = {key: value for key, value in rules.items() if value is not None}
+    add_peer(where, address, lanes, qos, given)
     row, answer = watch_peer(where, address, wait_s)
     from isthmus.fabric.view import ring_lines, state_line
 

@@ -23,7 +23,8 @@ from isthmus.config.mistakes import (
     same_ids,
     unknown_key,
 )
-from isthmus.cooperation.registry import check_options
+from isthmus.cooperation.link_rules import LinkRules, check_rules, no_rules
+from isthmus.cooperation.registry import check_options, load, not_routed
 from isthmus.errors import AlgorithmError
 
 __all__ = ["fabric_contradictions", "node_contradictions", "option_contradictions"]
@@ -253,6 +254,56 @@ def _peer_contradictions(data: Table) -> Mistakes:
             yield loc, _unprotected(address, BELIEVED)
         first.setdefault(address, index)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), bool(first))
+    yield from _rules_contradictions(data)
+    yield from _retained_contradictions(data)
+
+
+def _retained_contradictions(data: Table) -> Mistakes:
+    cooperation = raw_table(data, "cooperation")
+    algorithm = cooperation.get("algorithm", Cooperation().algorithm)
+    if cooperation.get("retained") != "routed" or not isinstance(algorithm, str):
+        return
+    try:
+        able = load(algorithm).routes_retained
+    except AlgorithmError:
+        return  # already reported by the field itself
+    if not able:
+        yield ("cooperation", "retained"), not_routed(algorithm)
+
+
+def _rules_contradictions(data: Table) -> Mistakes:
+    """Rules of links that an algorithm cannot have, that are too long, or let nothing through."""
+    algorithm = raw_table(data, "cooperation").get("algorithm", Cooperation().algorithm)
+    for index, table in raw_tables(data, "peer"):
+        given = [key for key in ("out", "in", "prefix") if key in table]
+        if not given:
+            continue
+        loc: Loc = ("peer", index, given[0])
+        if isinstance(algorithm, str) and algorithm != "none" and not _obeys_rules(algorithm):
+            yield loc, no_rules(algorithm)
+            continue
+        lists = [table.get(key) for key in ("out", "in")]
+        if all(isinstance(each, list) and not each for each in lists):
+            yield (
+                loc,
+                "with out = [] and in = [] nothing crosses this link; remove the peer instead",
+            )
+            continue
+        try:
+            out, into = (None if each is None else tuple(each) for each in lists)
+            check_rules(LinkRules(out, into, table.get("prefix", "")))
+        except ValueError as error:
+            if "greeting" in str(error):
+                yield loc, str(error)
+        except (TypeError, AttributeError):
+            pass  # already reported by the field itself
+
+
+def _obeys_rules(algorithm: str) -> bool:
+    try:
+        return load(algorithm).obeys_rules
+    except AlgorithmError:
+        return True  # already reported by the field itself
 
 
 def _alone_with_peers(data: Table, loc: Loc, has_peers: bool) -> Mistakes:
@@ -296,6 +347,7 @@ def fabric_contradictions(data: Table) -> Mistakes:
     yield from _fabric_peers(nodes, _is_protected(data))
     has_peers = any(table.get("peers") for _, table in nodes)
     yield from _alone_with_peers(data, ("cooperation", "algorithm"), has_peers)
+    yield from _retained_contradictions(data)
     yield from _fabric_discovery(data, nodes)
     yield from _pending_too_small(data)
 

@@ -185,6 +185,20 @@ def _password(value: object) -> str:
     return value
 
 
+def _link_filter(text: str) -> str:
+    from isthmus.cooperation.link_rules import check_filter
+
+    check_filter(text)
+    return text
+
+
+def _link_prefix(text: str) -> str:
+    from isthmus.cooperation.link_rules import check_prefix
+
+    check_prefix(text)
+    return text
+
+
 def known_algorithm(name: str) -> str:
     """`name` if there is such an algorithm; else a `ValueError` says which there are."""
     from isthmus.cooperation import registry
@@ -235,5 +249,8 @@ SecretField = Annotated[str, PlainValidator(_password), AfterValidator(_long_eno
 PasswordField = Annotated[str, PlainValidator(_password), _hidden]
 AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(known_algorithm)]
 BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(fabric_broker)]
+LinkFilter = Annotated[str, BeforeValidator(_text), AfterValidator(_link_filter)]
+LinkFilters = Annotated[tuple[LinkFilter, ...], Field(strict=False, max_length=64)]
+LinkPrefix = Annotated[str, BeforeValidator(_text), AfterValidator(_link_prefix)]
 Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_not_a_boolean)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]

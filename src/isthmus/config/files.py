@@ -37,6 +37,8 @@ from isthmus.config.fields import (
     FileField,
     GroupField,
     HostName,
+    LinkFilters,
+    LinkPrefix,
     PasswordField,
     PathField,
     PeerAddressField,
@@ -49,6 +51,7 @@ from isthmus.config.fields import (
     is_loopback,
 )
 from isthmus.config.toml_lines import KeyLines
+from isthmus.cooperation.link_rules import LinkRules
 from isthmus.errors import ConfigError, ConfigMistake
 
 __all__ = [
@@ -199,9 +202,19 @@ class LinkTable(Section):
 class PeerTable(Section):
     """``[[peer]]``: another node, which this one connects to and keeps connected to."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
     lanes: int | None = Field(default=None, ge=1, le=64, examples=[1])
     qos: Qos | None = Field(default=None, examples=[1])
+    out: LinkFilters | None = Field(default=None, examples=[["plant/#"]])
+    into: LinkFilters | None = Field(default=None, alias="in", examples=[["commands/#"]])
+    prefix: LinkPrefix | None = Field(default=None, examples=["site-1/"])
+
+    @property
+    def rules(self) -> LinkRules:
+        """What may cross the link."""
+        return LinkRules(self.out, self.into, self.prefix or "")
 
 
 Confirm = Literal["local", "fabric"]
@@ -217,6 +230,7 @@ class Cooperation(Section):
     model_config = ConfigDict(extra="allow")
 
     algorithm: AlgorithmName = Field(default="sf", examples=["sf"])
+    retained: Literal["everywhere", "routed"] = Field(default="everywhere", examples=["everywhere"])
     confirm: Confirm = Field(default="local", examples=["local"])
     confirm_s: Seconds = Field(default=10.0, gt=0, le=3600, examples=[10.0])
     confirm_back_s: Seconds = Field(default=60.0, gt=0, le=86_400, examples=[60.0])

@@ -80,7 +80,9 @@ def _holds_tables(field: FieldInfo | None) -> bool:
 def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
     """What was wrong and what would be right, in the words of the file rather than Python's."""
     section = _section(model, loc)
-    fields = section.model_fields if section else {}
+    fields = (
+        {each.alias or key: each for key, each in section.model_fields.items()} if section else {}
+    )
     name = str(loc[-1]) if loc else ""
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":

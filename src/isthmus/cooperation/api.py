@@ -40,12 +40,16 @@ import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Protocol
 
+from isthmus.cooperation.link_rules import MAX_LEVELS, NO_RULES, LinkRules
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.packets import Packet, Publish
 from isthmus.mqtt.primitives import PacketType
+
+if TYPE_CHECKING:
+    from isthmus.cooperation.link_rules import Crossing
 
 __all__ = [
     "AS_CONFIGURED",
@@ -75,9 +79,6 @@ MAX_ANNOUNCEMENT_BYTES: Final = 700
 """The longest that an algorithm can announce at once."""
 MAX_LABEL_BYTES: Final = 64
 """The longest label that a message can have on a link."""
-
-MAX_LEVELS: Final = 128
-"""Of the filters of `on_local_interest`."""
 
 
 class SessionStatus(Enum):
@@ -114,6 +115,9 @@ class SessionInfo:
     rtt_s: float = 0.0
     """Of a neighbor: the smoothed time until a ping is answered, what waits before it included; 0
     while it is not known."""
+    crossing: Crossing | None = None
+    """Of a neighbor: what may cross the link, as this end sees it; None if everything may, as it
+    is.  It stays while the session is established, and may be another one when it is again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ class LinkOptions:
 
     lanes: int | None = None
     qos: int | None = None
+    rules: LinkRules = NO_RULES
+    """What may cross it; they are not the algorithm's to change."""
 
 
 AS_CONFIGURED: Final = LinkOptions()
@@ -322,6 +328,13 @@ class Port(Protocol):
         """Close a neighbor's session for what came on it: `error`, raised later than on arrival."""
         ...
 
+    def broke_rules(self, session: SessionInfo, name: str) -> None:
+        """A neighbor has said something of a topic or filter that must not cross the link.
+
+        It is to be ignored; the node counts and tells it.
+        """
+        ...
+
     def synchronized(self, session: SessionInfo) -> None:
         """An algorithm that `synchronizes` has what it needs of this neighbor."""
         ...
@@ -330,6 +343,18 @@ class Port(Protocol):
         """Compare what is retained with this neighbor anew: until now no route led there.
 
         It is done when the link comes up; what was retained since then went without it.
+        """
+        ...
+
+    @property
+    def routes_retained(self) -> bool:
+        """Whether `route` is to send retained messages only where they are wanted."""
+        ...
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        """A neighbor, or with None local clients, have come to want `filters`.
+
+        Retained messages that match follow, if the node `routes_retained`.
         """
         ...
 
@@ -408,6 +433,15 @@ class CooperationAlgorithm:
     survives_changes: ClassVar[bool] = False
     """Whether at QoS 1 and 2 nothing is lost when the ways change, as long as nodes are connected;
     for tests, which then ask for that in fabrics that are no trees, too."""
+
+    obeys_rules: ClassVar[bool] = False
+    """Whether links may have rules (``out``, ``in`` and ``prefix`` of ``[[peer]]``): what it tells
+    a neighbor of topics and filters is then what `SessionInfo.crossing` makes of them.  The node
+    itself leaves neighbors out of a `Route` that a message may not cross to."""
+
+    routes_retained: ClassVar[bool] = False
+    """Whether retained messages can go only where they are wanted (`Port.routes_retained`): it
+    then answers `wants` and `asks`, and tells `Port.retained_wanted`."""
 
     max_label_bytes: ClassVar[int] = 0
     """How long the labels of its messages may be; at most `MAX_LABEL_BYTES`."""
@@ -489,6 +523,17 @@ class CooperationAlgorithm:
         A message may cross twice as many links, and 64 in any case.
         """
         return 0
+
+    def wants(self, session: SessionInfo | None, topic: str) -> bool:
+        """Whether a neighbor, or with None a local client, wants what is on `topic`.
+
+        Asked only of one that `routes_retained`.
+        """
+        return True
+
+    def asks(self, session: SessionInfo, topic: str) -> bool:
+        """Whether this node has asked that neighbor for what is on `topic`; as `wants`."""
+        return True
 
     # ---- message listener ----
 

@@ -60,6 +60,11 @@ class _NoPort:
         raise _PortUsed(name)
 
 
+def not_routed(algorithm: str) -> str:
+    """Why retained messages cannot go only where they are wanted."""
+    return f'algorithm {algorithm!r} cannot route retained messages; write "everywhere", or use sf'
+
+
 def names() -> tuple[str, ...]:
     """All names that `load` knows: the built-in ones, then those of plug-ins in order."""
     others = _entry_points().names - _BUILT_IN.keys()

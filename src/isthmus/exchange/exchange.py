@@ -30,6 +30,8 @@ from isthmus.cooperation.api import (
     SessionStatus,
     Topology,
 )
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules, check_rules, no_rules
+from isthmus.cooperation.registry import not_routed
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.algorithm_state import AlgorithmState
 from isthmus.exchange.apart.spool import Spools
@@ -102,6 +104,8 @@ class ExchangeSettings:
     discovery: DiscoverySettings | None = None
     confirm: ConfirmSettings = LOCAL
     """Which messages of clients are confirmed by the whole fabric."""
+    routes_retained: bool = False
+    """Retained messages go only where they are wanted."""
 
 
 class Exchange:
@@ -131,6 +135,7 @@ class Exchange:
             address=settings.address,
             keeps_state=host.keeps_state,
             max_label_bytes=max_label_bytes,
+            retained="routed" if settings.routes_retained else "everywhere",
         )
         self.links = Links(host, settings.link, hello, self)
         self.spools = Spools(host, settings.link.apart_bytes)
@@ -169,6 +174,11 @@ class Exchange:
         )
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
+        self.links.admission.obeys_rules = self.algorithm.obeys_rules
+        if settings.routes_retained:
+            if not self.algorithm.routes_retained:
+                raise ValueError(f"retained: {not_routed(settings.algorithm)}")
+            traffic.retention.route_by(self.algorithm)
         self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,
@@ -274,9 +284,26 @@ class Exchange:
         self.retention.stop()
         self._timers.cancel_all()
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
-        """Add a neighbor (ILDM §4.4), or do so when the node runs."""
-        options = LinkOptions(lanes, qos)
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None:
+        """Add a neighbor (ILDM §4.4), or do so when the node runs.
+
+        Raises `ValueError` if it cannot have `rules`.
+        """
+        check_rules(rules)
+        if rules and not self.algorithm.obeys_rules:
+            raise ValueError(no_rules(self.settings.algorithm))
+        known = self.links.peers.get(address)
+        if known is not None and known.rules != rules:
+            raise ValueError(
+                f"{address} is a peer already, with other rules for its link; remove it first"
+            )
+        options = LinkOptions(lanes, qos, rules)
         self.discovery.is_wanted(address)
         if self._running:
             self.algorithm.on_node_add(address, options)
@@ -317,6 +344,7 @@ class Exchange:
             address,
             defaults.lanes if options.lanes is None else options.lanes,
             defaults.qos if options.qos is None else options.qos,
+            options.rules,
         ).info
 
     def close_session(self, session: SessionInfo) -> None:
@@ -361,8 +389,24 @@ class Exchange:
         if connection is not None and connection in link.connections:
             self.links.misbehaved(connection, error)
 
+    def broke_rules(self, session: SessionInfo, name: str) -> None:
+        link = self.traffic.by_session.get(session)
+        if link is not None:
+            self.traffic.broke_rules(link, name)
+
     def synchronized(self, session: SessionInfo) -> None:
         self._soon(lambda: self.recovery.ready(session.name))
+        if self.routes_retained:
+            self.compare_retained(session)
+
+    @property
+    def routes_retained(self) -> bool:
+        return self.settings.routes_retained
+
+    def retained_wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        if self.routes_retained:
+            wanted = list(filters)
+            self._soon(lambda: self.retention.wanted(session, wanted))
 
     def compare_retained(self, session: SessionInfo) -> None:
         link = self.traffic.by_session.get(session)
@@ -548,6 +592,7 @@ class Exchange:
         if link.joined_s < 0:
             self.traffic.by_session.pop(link.info, None)
             self.traffic.by_session[session] = link
+            session.crossing = link.crossing
             link.info = session
         else:
             self.algorithm.on_session_closed(session)
@@ -672,7 +717,12 @@ class Exchange:
             "algorithm": {"name": self.settings.algorithm, **self.algorithm.status()},
             "links": [self._describe(link) for link in self.links],
             "peers": [
-                {"address": peer.address, "neighbor": peer.info.name, "problem": peer.problem}
+                {
+                    "address": peer.address,
+                    "neighbor": peer.info.name,
+                    "problem": peer.problem,
+                    "rules": peer.rules.shown(),
+                }
                 for peer in self.links.peers.values()
             ],
             "apart": self.spools.status(),
@@ -684,7 +734,10 @@ class Exchange:
                 "neighbors": self._up(),
             },
             "discovery": self.discovery.status(),
-            "retained": self.retention.store.status(),
+            "retained": {
+                "goes": self.links.hello.retained,
+                **self.retention.store.status(),
+            },
             "interest": self.clients.status(),
             "wills": self.clients.wills.status(),
             "counters": dict(self.counters),
@@ -707,6 +760,8 @@ class Exchange:
             **asdict(link.traffic()),
             "sent": link.sent,
             "dropped": link.dropped,
+            "rules": None if link.crossing is None else link.crossing.shown(),
+            "rules_refused": link.refused,
             "unacknowledged": link.unacked(),
             "unacknowledged_bytes": link.unacked_bytes(),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -61,9 +62,18 @@ def fetch_peers(address: Address, timeout_s: float = 5.0) -> dict[str, Any]:
     return _fetch(address, "/api/peers", "a node's peers", timeout_s)
 
 
-def add_peer(address: Address, peer: str, lanes: int | None = None, qos: int | None = None) -> None:
-    """Have the node at `address` link to `peer`; raises `AdminError` with what it objects to."""
-    wanted: dict[str, object] = {"address": peer}
+def add_peer(
+    address: Address,
+    peer: str,
+    lanes: int | None = None,
+    qos: int | None = None,
+    rules: Mapping[str, object] | None = None,
+) -> None:
+    """Have the node at `address` link to `peer`; raises `AdminError` with what it objects to.
+
+    `rules` has ``out``, ``in`` and ``prefix`` of a ``[[peer]]``, those that are set.
+    """
+    wanted: dict[str, object] = {"address": peer, **(rules or {})}
     if lanes is not None:
         wanted["lanes"] = lanes
     if qos is not None:

@@ -32,7 +32,7 @@ def peers_table(answer: Mapping[str, Any], console: Console) -> None:
     else:
         console.print(_peers(rows))
     reasons = [state_line(row) for row in rows if row.get("why")]
-    for line in [*reasons, *ring_lines(answer)]:
+    for line in [*reasons, *rule_lines(rows), *ring_lines(answer)]:
         console.print(Text(line), soft_wrap=True)
 
 
@@ -58,6 +58,37 @@ def _cell(key: str, value: object) -> Text:
     if isinstance(value, int):
         return Text(f"{value:,}")
     return Text(printable(value))
+
+
+def rule_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What may cross links, of those that not everything may."""
+    lines = []
+    for row in rows:
+        rules = row.get("rules")
+        if not rules:
+            continue
+        name = row.get("neighbor") or row.get("address")
+        line = f"Link to {name}: out {_filters(rules['out'])}, in {_filters(rules['in'])}"
+        if rules["prefix"]:
+            line += f"; topics get the prefix {rules['prefix']} when they leave"
+        elif rules["prefix_there"]:
+            line += f"; what crosses begins with {rules['prefix_there']} here"
+        lines.append(f"{line} (set by {' and '.join(rules['set_by'])}).")
+        lines += [
+            f"The two ends of it have different rules; what both allow crosses. {difference}"
+            for difference in rules["differ"]
+        ]
+        if row.get("rules_refused"):
+            lines.append(
+                f"{row['rules_refused']:,} times {name} sent what may not cross; it was dropped."
+            )
+    return [printable(line) for line in lines]
+
+
+def _filters(filters: Sequence[str] | None) -> str:
+    if filters is None:
+        return "everything"
+    return ", ".join(filters) or "nothing"
 
 
 def ring_lines(answer: Mapping[str, Any]) -> list[str]:

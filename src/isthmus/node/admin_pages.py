@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from isthmus.config.files import peer_from
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.errors import ConfigError
 from isthmus.node.neighbors import neighbors
 
@@ -57,7 +58,13 @@ class StatusSource(Protocol):
 class AdminNode(StatusSource, Protocol):
     """What the admin server needs of a node."""
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None: ...
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None: ...
 
     def remove_peer(self, name: str) -> bool: ...
 
@@ -220,7 +227,7 @@ def _add_peer(node: AdminNode, request: AdminRequest) -> Answer:
     if any(row["address"] == address for row in neighbors(status)["peers"]):
         return _problem(409, f"{address} is already a peer; to change it, remove it first")
     try:
-        node.add_peer(address, peer.lanes, peer.qos)
+        node.add_peer(address, peer.lanes, peer.qos, peer.rules)
     except ValueError as error:
         return _problem(400, str(error))
     return _json(202, {"address": address})

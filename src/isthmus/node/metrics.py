@@ -65,6 +65,7 @@ LINK_HELP = {
     "blocked": "1 when the link stands by because it would close a ring.",
     "unacknowledged": "Messages that the neighbor has not acknowledged yet.",
     "unacknowledged_bytes": "Their bytes, held here.",
+    "rules_differ": "1 when the two ends have different rules of what may cross the link.",
     "rtt_seconds": "Smoothed time until the neighbor answers a ping; 0 while it is not known.",
 }
 LINK_COUNTER_HELP = {
@@ -77,6 +78,7 @@ LINK_COUNTER_HELP = {
     "control_sent_bytes": "Their bytes.",
     "control_received": "Control packets received from the neighbor.",
     "control_received_bytes": "Their bytes.",
+    "rules_refused": "What the neighbor sent or asked for although it may not cross the link.",
 }
 FABRIC_HELP = {
     "nodes": "Nodes of the fabric known here, this one included.",
@@ -111,6 +113,7 @@ FABRIC_COUNTER_HELP = {
     "retained_given_again": "Retained messages that the broker was asked for and did not have.",
     "retained_postponed": "Retained messages without room, left for the next comparison.",
     "retained_synchronized": "Retained messages learned from a neighbor that joined.",
+    "rules_refused": "What neighbors sent or asked for although it may not cross their links.",
     "set_aside": "Messages from links that the broker does not take, kept for inspection.",
     "too_large": "Messages longer than a neighbor takes, and therefore not sent to it.",
     "wills_sent": "Wills sent to neighbors.",
@@ -202,6 +205,8 @@ def _link_value(link: Mapping[str, Any], name: str) -> Any:
         return link.get("status") != "down"
     if name == "active":
         return link.get("status") == "active"
+    if name == "rules_differ":
+        return bool((link.get("rules") or {}).get("differ"))
     if name == "rtt_seconds":
         return link.get("rtt_ms", 0) / 1000
     return link.get(name, 0)

@@ -49,6 +49,8 @@ def neighbors(status: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
                 "address": peer.get("address"),
                 "state": link["status"],
                 "why": _why(link, peer, rings, here),
+                "rules": link.get("rules"),
+                "rules_refused": link.get("rules_refused"),
                 **{count: link.get(count) for count in COUNTS},
             }
         )
@@ -64,6 +66,8 @@ def _unlinked(peer: Mapping[str, Any]) -> dict[str, Any]:
         "address": peer["address"],
         "state": "dialing",
         "why": peer["problem"],
+        "rules": None,
+        "rules_refused": None,
         **dict.fromkeys(COUNTS),
     }
 

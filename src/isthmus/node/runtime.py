@@ -22,6 +22,7 @@ from typing import Any
 from isthmus import __version__
 from isthmus.config.addresses import Address
 from isthmus.config.files import NodeConfig, option_error
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.own_sessions import own_client_id
 from isthmus.exchange.client.client_session import ClientSession
@@ -98,7 +99,7 @@ class Node:
             await self._host.discovery.start()
             self.exchange.start()
             for peer in self.config.peer:
-                self.exchange.add_peer(str(peer.address), peer.lanes, peer.qos)
+                self.exchange.add_peer(str(peer.address), peer.lanes, peer.qos, peer.rules)
             for name in self._servers:
                 await self._open(name)
         except BaseException:
@@ -135,6 +136,7 @@ class Node:
                 cooperation.confirm_s,
                 cooperation.confirm_back_s,
             ),
+            routes_retained=cooperation.retained == "routed",
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,
@@ -279,10 +281,16 @@ class Node:
 
     # ---- neighbors ----------------------------------------------------------------------
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None:
         """Keep up a link to the node at `address` from now on; `ValueError` if it must not be."""
         self.config.link.check_peer(Address.parse(address))
-        self.exchange.add_peer(address, lanes, qos)
+        self.exchange.add_peer(address, lanes, qos, rules)
 
     def remove_peer(self, name: str) -> bool:
         """Remove a neighbor by its id or address; False if there is none of that name."""

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from isthmus.cooperation.api import CooperationAlgorithm, Port
+from isthmus.cooperation.api import CooperationAlgorithm, LinkOptions, Port
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.cooperation.registry import load
 from isthmus.exchange.broker.injector import LONGEST_PAUSE_S as LONGEST_OWN_PAUSE_S
 from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
@@ -80,6 +81,7 @@ class SimFabric:
         datagrams: DatagramSettings | None = None,
         remembers: bool = True,
         confirm: ConfirmSettings = LOCAL,
+        routes_retained: bool = False,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
@@ -104,6 +106,7 @@ class SimFabric:
         self.options = options or {}
         self.link_settings = link or LinkSettings()
         self.confirm = confirm
+        self.routes_retained = routes_retained
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 
@@ -176,6 +179,7 @@ class SimFabric:
         bytes_per_s: float | None = None,
         lanes: int | None = None,
         qos: int | None = None,
+        rules: LinkRules = NO_RULES,
     ) -> None:
         """`a` is told to keep up a link to `b`, now and after every restart.
 
@@ -183,11 +187,11 @@ class SimFabric:
         """
         self.wire(a, b, delay_s=delay_s, bytes_per_s=bytes_per_s)
         self._note("link", a, b)
-        a.peers[b.address] = (lanes, qos)
+        a.peers[b.address] = LinkOptions(lanes, qos, rules)
         if a.running:
-            a.exchange.add_peer(b.address, lanes, qos)
+            a.exchange.add_peer(b.address, lanes, qos, rules)
         if b.running and a.node_id in b.exchange.links.removed:
-            b.peers[a.address] = (lanes, qos)
+            b.peers[a.address] = LinkOptions(lanes, qos)
             b.exchange.add_peer(a.address, lanes, qos)
 
     def unlink(self, a: SimNode, b: SimNode) -> None:

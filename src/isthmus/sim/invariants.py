@@ -11,9 +11,12 @@ from collections.abc import Iterable
 
 from isthmus.cooperation.api import AtRest
 from isthmus.exchange.client.clients import SAVE_DELAY_S
+from isthmus.exchange.retained.values import Version
 from isthmus.graph import search
 from isthmus.mqtt.filters.covering import normal_form
+from isthmus.mqtt.filters.topics import matches
 from isthmus.sim.fabric import SimFabric
+from isthmus.sim.names import has_rules, name_across, names_at
 from isthmus.sim.node import SimNode
 
 __all__ = [
@@ -153,7 +156,13 @@ def check_algorithms(fabric: SimFabric) -> None:
 
 
 def check_retained(fabric: SimFabric) -> None:
-    """Brokers that are connected hold the same retained messages."""
+    """Brokers that are connected hold the same retained messages, as far as they may cross."""
+    if fabric.routes_retained:
+        _check_retained_wanted(fabric)
+        return
+    if has_rules(fabric):
+        _check_retained_across(fabric)
+        return
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
         mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
@@ -167,6 +176,52 @@ def check_retained(fabric: SimFabric) -> None:
                     if mine.get(topic) != theirs.get(topic)
                 }
                 raise Violation(f"retained messages of {name} and {other} differ: {differ}")
+
+
+def _check_retained_wanted(fabric: SimFabric) -> None:
+    """Of what clients of a broker want it has the newest that there is at any node."""
+    for name, node in fabric.nodes.items():
+        newest: dict[str, tuple[Version, bytes]] = {}
+        for origin in search(fabric.wanted_links(), name):
+            other = fabric.nodes[origin].exchange
+            for topic in other.retention.store.topics():
+                here = names_at(fabric, topic.decode(), origin).get(name)
+                found = other.retention.store.get(topic, other.host.wall_ms())
+                if here is None or found is None:
+                    continue
+                if here not in newest or newest[here][0] < found.version:
+                    newest[here] = found.version, found.payload
+        for topic_, (version, payload) in newest.items():
+            if not any(matches(each, topic_) for each in node.exchange.local_filters):
+                continue
+            held = node.broker.retained.get(topic_)
+            if (b"" if held is None else held.payload) != payload:
+                raise Violation(
+                    f"clients of {name} want {topic_}: its broker has {held}, the newest is "
+                    f"{payload!r} of {version}"
+                )
+
+
+def _check_retained_across(fabric: SimFabric) -> None:
+    """Over each link that it may cross, nobody has anything older than its neighbor."""
+    for name, node in fabric.nodes.items():
+        store = node.exchange.retention.store
+        retained = {topic: publish.payload for topic, publish in node.broker.retained.items()}
+        kept = {
+            each.topic.decode(): each.payload for each in store.live(node.exchange.host.wall_ms())
+        }
+        if retained != kept:
+            raise Violation(f"{name} keeps {kept} as retained, its broker {retained}")
+        for other in sorted(fabric.active_links()[name]):
+            theirs = fabric.nodes[other].exchange.retention.store
+            for topic in store.topics():
+                there = name_across(node, fabric.nodes[other], topic.decode())
+                if there is None:
+                    continue
+                ours, known = store.version(topic), theirs.version(there.encode())
+                if known is None or (ours is not None and known < ours):
+                    here = f"{topic.decode()} at {name}: {ours}"
+                    raise Violation(f"{other} has {known} of {there}, which is {here}")
 
 
 # ---- nothing left ------------------------------------------------------------------------

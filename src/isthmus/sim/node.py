@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from isthmus.cooperation.api import CooperationAlgorithm, Resources
+from isthmus.cooperation.api import CooperationAlgorithm, LinkOptions, Resources
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.sim.broker import SimBroker
 from isthmus.sim.client import SimClient, VirtualConnection
@@ -42,8 +42,8 @@ class SimNode:
         self.disk = Disk()
         self.forgetful = False
         """A bit of its files has flipped, or its state is gone: it need not know what it knew."""
-        self.peers: dict[str, tuple[int | None, int | None]] = {}
-        """What its configuration says: addresses, with lanes and QoS."""
+        self.peers: dict[str, LinkOptions] = {}
+        """What its configuration says: addresses, with lanes, QoS and rules."""
         self.host: SimHost | None = None
         self.clients: dict[str, SimClient] = {}
         self.ended_s: list[float] = []
@@ -90,6 +90,7 @@ class SimNode:
             address=self.address,
             discovery=fabric.discovery,
             confirm=fabric.confirm,
+            routes_retained=fabric.routes_retained,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))
@@ -97,8 +98,8 @@ class SimNode:
         fabric.network.off.discard(self.name)
         fabric.network.listen(host)
         host.exchange.start()
-        for address, (lanes, qos) in self.peers.items():
-            host.exchange.add_peer(address, lanes, qos)
+        for address, each in self.peers.items():
+            host.exchange.add_peer(address, each.lanes, each.qos, each.rules)
 
     def stop(self) -> None:
         """An orderly stop: the neighbors are told, the clients lose their connections."""

@@ -17,7 +17,8 @@ from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import SimFabric
-from isthmus.sim.invariants import Violation
+from isthmus.sim.invariants import Violation, check_retained
+from isthmus.sim.names import has_rules, names_at
 from isthmus.sim.node import SimNode
 from isthmus.sim.schedule import CONFIRMED, STEADY, TOPICS, Schedule
 
@@ -188,30 +189,38 @@ class Promises:
 
     def _matching(self, topic: str, node: str) -> list[SimClient]:
         """The connected clients that want `topic`, wherever they are connected with `node`."""
-        reached = search(self.fabric.wanted_links(), node)
+        names = self._names(topic, node)
         found = []
         for client in self.clients.values():
             session = client.node.broker.sessions.get(client.client_id)
             if (
-                client.node.name in reached
+                (name := names.get(client.node.name)) is not None
                 and client.connected
                 and session is not None
-                and any(matches(each, topic) for each in session.filters)
+                and any(matches(each, name) for each in session.filters)
             ):
                 found.append(client)
         return found
 
-    def _unsure(self, topic: str) -> set[str]:
+    def _names(self, topic: str, node: str) -> dict[str, str]:
+        """What a message on `topic` of `node` is called where it can come to."""
+        if has_rules(self.fabric):
+            return names_at(self.fabric, topic, node)
+        return dict.fromkeys(search(self.fabric.wanted_links(), node), topic)
+
+    def _unsure(self, topic: str, node: str) -> set[str]:
         """Who wants `topic` by a filter that its broker keeps and it has no use for any more.
 
         It ended it while its connection was broken; its node knows of it or not.
         """
+        names = self._names(topic, node)
         return {
             client.client_id
             for client in self.clients.values()
             if (session := client.node.broker.sessions.get(client.client_id)) is not None
-            and any(matches(each, topic) for each in session.filters)
-            and not any(matches(each, topic) for each in session.filters if each in client.wanted)
+            and (name := names.get(client.node.name, topic))
+            and any(matches(each, name) for each in session.filters)
+            and not any(matches(each, name) for each in session.filters if each in client.wanted)
         }
 
     def check_complete(self) -> None:
@@ -248,13 +257,14 @@ class Promises:
         """Whose subscriptions to `topic` are known everywhere, and that stay, if it is away too."""
         known_s = self.fabric.now_s - KNOWN_S
         reached = search(self.fabric.wanted_links(), node.name)
+        names = self._names(topic, node.name)
         return frozenset(
             client.client_id
             for client in self.clients.values()
             if client.node.name in reached
             and client.session_expiry_s > KEPT_S
             and any(
-                since_s <= known_s and matches(each, topic)
+                since_s <= known_s and matches(each, names[client.node.name])
                 for each, since_s in client.granted.items()
             )
         )
@@ -386,7 +396,7 @@ class Promises:
                 if payload in got:
                     got[payload][client.client_id] += 1
         for payload, clients in expected.items():
-            unsure = self._unsure(self.messages[payload].topic)
+            unsure = self._unsure(self.messages[payload].topic, self.messages[payload].node)
             for client_id in unsure:
                 if got[payload][client_id] < 2:
                     del got[payload][client_id]
@@ -395,6 +405,25 @@ class Promises:
                     f"{payload.decode()} should reach {sorted(clients)} once each "
                     f"and reached {dict(got[payload])}"
                 )
+
+    def check_late(self) -> None:
+        """At every node somebody comes to want all that is retained, and gets the newest of it."""
+        late = {name: node.client(f"late-{name}") for name, node in self.fabric.nodes.items()}
+        for client in late.values():
+            client.subscribe("r/#")
+        self.fabric.settle()
+        check_retained(self.fabric)
+        for name, client in late.items():
+            last = {each.topic: each.payload for each in client.received}
+            for topic, publish in self.fabric.nodes[name].broker.retained.items():
+                if matches("r/#", topic) and last.get(topic) != publish.payload:
+                    raise Violation(
+                        f"{client.client_id} got {last.get(topic)!r} of {topic}, "
+                        f"where {publish.payload!r} is retained"
+                    )
+        for client in late.values():
+            client.disconnect()
+        self.fabric.settle()
 
     def check_wills(self) -> None:
         """Every client that is there vanishes, one after the other."""
@@ -406,7 +435,7 @@ class Promises:
                 self.fabric.now_s, client.node.name, client.client_id, will.topic, 1, False
             )
             client.vanish()
-            left_out = self._unsure(will.topic) | {client.client_id}
+            left_out = self._unsure(will.topic, client.node.name) | {client.client_id}
             expected = {
                 each.client_id: 1
                 for each in self._matching(will.topic, client.node.name)

@@ -31,7 +31,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(schedule)
     try:
         outcome = run_schedule(
-            schedule, named.factory, options=named.options, trace=True, confirm=named.confirm
+            schedule,
+            named.factory,
+            options=named.options,
+            trace=True,
+            confirm=named.confirm,
+            rules=named.rules,
+            routes_retained=named.routes_retained,
         )
     except ScheduleFailed as failure:
         print(failure.trace)

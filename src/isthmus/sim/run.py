@@ -5,7 +5,8 @@ After the last action everything is healed and left to rest.  Then
 1.  the active links are a spanning forest of what is linked, with both ends agreeing;
 2.  SF: inter-subscriptions are exactly the definition's, and no client's interest is unknown;
 3.  brokers that are connected hold the same retained messages, unless a node or broker that keeps
-    nothing ended, or one did within a second of a retained message;
+    nothing ended, or one did within a second of a retained message; if they go only where they are
+    wanted, those that clients of the broker want, and so does one that wants them only now;
 4.  a message from any node on any topic reaches every matching client exactly once, nobody else;
 5.  so does the will of a client that vanishes;
 6.  no message was delivered twice: at QoS 0 unless a partition held it up while the tree of a ring
@@ -25,10 +26,12 @@ A fabric that does not come to rest fails too: something circulates.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from isthmus.cooperation.link_rules import NO_RULES
 from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.traffic.recovery import RECOVERY_S
@@ -37,13 +40,16 @@ from isthmus.mqtt.properties import Properties
 from isthmus.sim.client import SimClient
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.invariants import check_at_rest, check_empty, check_topology
+from isthmus.sim.names import draw_rules
 from isthmus.sim.network import DatagramSettings, WireSettings
 from isthmus.sim.node import SimNode
-from isthmus.sim.promises import Promises
+from isthmus.sim.promises import COMPLETE, Promises
 from isthmus.sim.schedule import POISON, Action, Schedule
 
 __all__ = ["ScheduleFailed", "ScheduleOutcome", "run_schedule"]
 
+RULED = tuple(each for each in COMPLETE if each not in ("renamed", "duplicates"))
+"""Profiles with a tree that stays, in which links may have rules."""
 CONFIRM_S = 3_600.0
 """Nobody is disconnected for what is not confirmed."""
 BACK_S = 15.0
@@ -83,9 +89,17 @@ def run_schedule(
     settle_s: float | None = None,
     trace: bool = False,
     confirm: bool = False,
+    rules: bool = False,
+    routes_retained: bool = False,
 ) -> ScheduleOutcome:
-    """Raises `ScheduleFailed`."""
+    """Raises `ScheduleFailed`.
+
+    With `rules`, not everything may cross the links, if they stay what they are.  If it
+    `routes_retained`, retained messages go only where they are wanted.
+    """
     run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
+    run.fabric.routes_retained = routes_retained
+    run.rules = rules and schedule.profile in RULED
     try:
         return run.run()
     except Exception as error:  # whatever a node raises is a finding
@@ -129,6 +143,7 @@ class _Run:
             self.promises.clocks_ms += [spec.clock_ahead_ms for spec in schedule.nodes]
         self.clients = self.promises.clients
         self.wills = 0
+        self.rules = False
 
     def run(self) -> ScheduleOutcome:
         self._set_up()
@@ -146,6 +161,8 @@ class _Run:
         promises.check_wills()
         promises.check_at_most_once()
         promises.check_disks()
+        if self.fabric.routes_retained and promises.retained_converges():
+            promises.check_late()
         self._leave()
         return ScheduleOutcome(
             self.fabric.engine.events,
@@ -159,8 +176,10 @@ class _Run:
         fabric = self.fabric
         for spec in self.schedule.nodes:
             fabric.node(**asdict(spec))
+        rng = random.Random(f"rules {self.schedule.seed}")
         for a, b in self.schedule.links:
-            fabric.link(fabric.nodes[a], fabric.nodes[b])
+            rules = draw_rules(rng) if self.rules else NO_RULES
+            fabric.link(fabric.nodes[a], fabric.nodes[b], rules=rules)
         for each in self.schedule.clients:
             persistent = bool(each.session_expiry_s)
             client = fabric.nodes[each.node].client(
@@ -312,8 +331,9 @@ class _Run:
         fabric.remove(twin)
         by_address = {node.address: node for node in fabric.nodes.values()}
         for node in fabric.nodes.values():  # whom it was mistaken for was removed with it
-            for address, (lanes, qos) in list(node.peers.items()):
-                fabric.link(node, by_address[address], lanes=lanes, qos=qos)
+            for address, each in list(node.peers.items()):
+                other = by_address[address]
+                fabric.link(node, other, lanes=each.lanes, qos=each.qos, rules=each.rules)
 
     def _renew_will(self, client: SimClient) -> None:
         if client.will is not None:

@@ -1,9 +1,11 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
-``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers.  Without
-``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
-as a small JSON file, from which the figures in the documentation are made.
+``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
+``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays; with
+``retained=routed`` retained messages go only where they are wanted.
+Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
+came to as a small JSON file, from which the figures in the documentation are made.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ class Called:
     factory: type[CooperationAlgorithm]
     options: Mapping[str, object]
     confirm: bool = False
+    rules: bool = False
+    routes_retained: bool = False
 
 
 def called(name: str) -> Called:
@@ -98,11 +102,13 @@ def called(name: str) -> Called:
         except tomllib.TOMLDecodeError:
             options[key] = value
     confirm = options.pop("confirm", "local") == "fabric"
+    rules = options.pop("rules", "") == "drawn"
+    routed = options.pop("retained", "everywhere") == "routed"
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options, confirm)
-    return Called(getattr(import_module(module), attribute), options, confirm)
+        return Called(load(name), options, confirm, rules, routed)
+    return Called(getattr(import_module(module), attribute), options, confirm, rules, routed)
 
 
 def profile_of(seed: int, *, confirm: bool = False) -> str:
@@ -125,11 +131,12 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
-    confirm = False
+    confirm = rules = routed = False
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
-        options, confirm = named.options, named.confirm
+        options, confirm, rules = named.options, named.confirm, named.rules
+        routed = named.routes_retained
     else:
         factory = algorithm
     for seed in seeds:
@@ -139,7 +146,14 @@ def soak(
         try:
             mesh = has_all_links(factory, seed)
             schedule = generate(seed, chosen, mesh=mesh)
-            outcome = run_schedule(schedule, factory, options=options, confirm=confirm)
+            outcome = run_schedule(
+                schedule,
+                factory,
+                options=options,
+                confirm=confirm,
+                rules=rules,
+                routes_retained=routed,
+            )
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

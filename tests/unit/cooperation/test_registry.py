@@ -131,4 +131,8 @@ def test_asking_for_names_imports_no_algorithm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert loaded == {"isthmus.cooperation.registry", "isthmus.cooperation.api"}
+    assert loaded == {
+        "isthmus.cooperation.registry",
+        "isthmus.cooperation.api",
+        "isthmus.cooperation.link_rules",
+    }

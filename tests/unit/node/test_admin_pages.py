@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.exchange.client.counters import Counters
 from isthmus.node.admin_pages import PAGES, AdminRequest, Answer
 from isthmus.node.admin_pages import answer as answer_request
@@ -78,7 +79,13 @@ class FakeNode:
     def status(self) -> dict[str, Any]:
         return self._status
 
-    def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+    def add_peer(
+        self,
+        address: str,
+        lanes: int | None = None,
+        qos: int | None = None,
+        rules: LinkRules = NO_RULES,
+    ) -> None:
         self.added.append((address, lanes, qos))
 
     def remove_peer(self, name: str) -> bool:
@@ -239,7 +246,13 @@ def test_what_is_wrong_with_a_peer_is_said(body: object, status: int, words: lis
 
 def test_a_node_that_objects_is_quoted() -> None:
     class Objecting(FakeNode):
-        def add_peer(self, address: str, lanes: int | None = None, qos: int | None = None) -> None:
+        def add_peer(
+            self,
+            address: str,
+            lanes: int | None = None,
+            qos: int | None = None,
+            rules: LinkRules = NO_RULES,
+        ) -> None:
             raise ValueError("no room")
 
     reply = change(Objecting(), "POST", "/api/peers", {"address": "h:1"})

@@ -31,6 +31,7 @@ class PublicationFlooding(CooperationAlgorithm):
     """Every PUBLISH to every neighbor and every broker, once."""
 
     name = "pf"
+    obeys_rules = True  # there is nothing to tell
 
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:
         super().__init__(port, options)

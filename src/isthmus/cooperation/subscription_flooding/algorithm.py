@@ -35,10 +35,14 @@ replaces a filter by a covering one is never without.  The largest filters, and 
 found exactly unless filters are made to be hard to compare; then more is announced or sent than
 needed (see `isthmus.mqtt.filters.cover_table`).
 
+Where not everything may cross a link (`SessionInfo.crossing`), `announced[X]` is what of those
+filters may come from X, under X's names, and `received[Y]` in this node's own.
+
 Departures from the paper: what a new link is told follows from the definition, not from what is
 inter-subscribed elsewhere (§4.4); QoS is not part of an inter-subscription, a message keeps its own
 up to the link's; topics and filters that start with ``$`` belong to one server and stay there.
-Retained messages go everywhere (§4.5.2).
+Retained messages go everywhere (§4.5.2), unless the node is told otherwise
+(`Port.routes_retained`).
 """
 
 from __future__ import annotations
@@ -67,6 +71,7 @@ from isthmus.cooperation.subscription_flooding.neighbor import (
     take_batch,
 )
 from isthmus.errors import RemoteProtocolError
+from isthmus.mqtt.filters.cover_table import CoverTable
 from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.filters.covering_set import Steps
 from isthmus.mqtt.filters.index import FilterIndex
@@ -94,6 +99,7 @@ _QUANTUM: Final = 1_000  # of these in a row for one that has something to do
 _LEAST: Final = 12  # how many steps every topic may take to find its way, ...
 _EVERY_TURN: Final = 2_000  # ... all topics of one turn of the event loop together, ...
 _MOST: Final = 8_192  # ... and those of one turn, if others took less
+_LONGEST: Final = 200  # what one topic may take that is retained, of which some hundred are asked
 
 _NEXT_SLICE: Final = "sf-slice"
 
@@ -106,6 +112,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
 
     name = "sf"
     synchronizes = True
+    obeys_rules = True
+    routes_retained = True
     window: ClassVar[int] = WINDOW
     """How many packets a neighbor may have left unacknowledged."""
 
@@ -122,6 +130,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._left = self.slice_steps
         self._timer_set = False
         self._touched: dict[str, None] = {}
+        self._wanted_anew: dict[Neighbor, list[str]] = {}
+        """Filters that somebody has come to want: what is retained of them follows."""
         self._synchronized: list[SessionInfo] = []
         self._steps = Steps(_MOST)
         self._sent_everywhere = 0
@@ -134,9 +144,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if topic.startswith("$"):
             return Route()
         from_neighbor = arrived_on.kind is SessionKind.NEIGHBOR
-        matched = None if retain else self._match(topic)
+        everywhere = retain and not self.port.routes_retained
+        matched = None if everywhere else self._match(topic)
         if matched is None:
-            self._sent_everywhere += not retain
+            self._sent_everywhere += not everywhere
             others = tuple(each for each in self._neighbors if each is not arrived_on)
             return Route(others, to_local_broker=from_neighbor)
         wanting = tuple(
@@ -145,6 +156,18 @@ class SubscriptionFlooding(CooperationAlgorithm):
             if each.session is not arrived_on and self._neighbors.get(each.session) is each
         )
         return Route(wanting, to_local_broker=from_neighbor and self._here in matched)
+
+    def wants(self, session: SessionInfo | None, topic: str) -> bool:
+        matched = self._index.match_within(topic, Steps(_LONGEST))
+        if matched is None:
+            return True
+        if session is None:
+            return self._here in matched
+        return any(each.session is session for each in matched)
+
+    def asks(self, session: SessionInfo, topic: str) -> bool:
+        matched = self._index.match_within(topic, Steps(_LONGEST))
+        return matched is None or any(each.session is not session for each in matched)
 
     def _match(self, topic: str) -> list[Neighbor] | None:
         """Who wants the topic; None if that takes longer than this turn has time for."""
@@ -179,6 +202,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         neighbor = self._neighbor(session)
         self._work.pop(("inbox", session), None)
         neighbor.inbox.clear()
+        if neighbor.crossing != session.crossing:
+            self._cross_otherwise(neighbor)
         neighbor.begin()
         self._send(session, Publish(SYNC_TOPIC, SYNC_BEGIN))
         if not neighbor.filling:
@@ -216,11 +241,14 @@ class SubscriptionFlooding(CooperationAlgorithm):
     # ---- what people and tests see ----
 
     def received_from(self, session: SessionInfo) -> tuple[str, ...]:
-        """What that neighbor has inter-subscribed here."""
+        """What that neighbor has inter-subscribed here, in this node's names."""
         return tuple(self._neighbors[session].received)
 
     def announced_to(self, session: SessionInfo) -> tuple[str, ...]:
-        """What this node has inter-subscribed there, or will have when the link is up."""
+        """What this node has inter-subscribed there, or will have when the link is up.
+
+        In the names of the wire, if not everything may cross the link.
+        """
         return tuple(self._neighbors[session].table.announced)
 
     @property
@@ -276,6 +304,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if self._touched:
             touched, self._touched = self._touched, {}
             self.port.routes_changed(touched)
+        if self._wanted_anew:
+            anew, self._wanted_anew = self._wanted_anew, {}
+            for source, filters in anew.items():
+                self.port.retained_wanted(None if source is self._here else source.session, filters)
         # Only now, when routes are right: what waited for it may go on at once, and come back here.
         synchronized, self._synchronized = self._synchronized, []
         for session in synchronized:
@@ -330,6 +362,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if not change(topic_filter, source):
             return 2
         self._touched[topic_filter] = None
+        if wanted and self.port.routes_retained:
+            self._wanted_anew.setdefault(source, []).append(topic_filter)
         others = [each for each in self._index.values(topic_filter) if each is not source]
         if len(others) > 1:
             return 4  # for everybody somebody else wants it, before and after
@@ -356,6 +390,17 @@ class SubscriptionFlooding(CooperationAlgorithm):
             self.port.routes_changed()  # of retained messages, on every topic
         return neighbor
 
+    def _cross_otherwise(self, neighbor: Neighbor) -> None:
+        """What is announced there is all to be thought over; what it wants, it says anew."""
+        session = neighbor.session
+        for stage in ("table", "tell"):
+            self._work.pop((stage, session), None)
+        self._local_changes.unmark(neighbor)
+        before = neighbor.cross_otherwise()
+        self._work["forget", id(before)] = _dismantle(before)
+        self._work["fill", session] = self._fill(neighbor)
+        self.port.routes_changed()
+
     def _fill(self, neighbor: Neighbor) -> _Work:
         """Take over what was wanted before `neighbor` came; changes since then come by themselves.
 
@@ -380,8 +425,7 @@ class SubscriptionFlooding(CooperationAlgorithm):
             # Backwards: a dictionary that is emptied from its front is slow to find what is left.
             topic_filter = neighbor.received.popitem()[0]
             yield self._want(neighbor, topic_filter, wanted=False)
-        for _ in neighbor.table.dismantle():
-            yield 1
+        yield from _dismantle(neighbor.table)
 
     # ---- second stage: tables ----
 
@@ -464,11 +508,27 @@ class SubscriptionFlooding(CooperationAlgorithm):
         filters = [normal_form(each.topic_filter) for each in packet.subscriptions]
         _check_filters(session, filters)
         yield 4 * len(filters)
-        for topic_filter in filters:
+        for topic_filter in self._that_cross(session, filters):
             neighbor.received[topic_filter] = neighbor.life
             yield self._want(neighbor, topic_filter, wanted=True)
         codes = tuple(ReasonCode(each.qos) for each in packet.subscriptions)
         self._send(session, SubAck(packet.packet_id, codes))
+
+    def _that_cross(self, session: SessionInfo, filters: list[str]) -> list[str]:
+        """What a neighbor wants, in this node's names; nothing of what must not leave over there.
+
+        The neighbor knows the rules and asks for no such thing, so what it says is not believed.
+        """
+        if session.crossing is None:
+            return filters
+        found: list[str] = []
+        for each in filters:
+            own = session.crossing.asked(each)
+            if own is None:
+                self.port.broke_rules(session, each)
+            else:
+                found.append(own)
+        return found
 
     def _inter_unsubscribed(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
         session = neighbor.session
@@ -479,7 +539,9 @@ class SubscriptionFlooding(CooperationAlgorithm):
         _check_filters(session, filters)
         yield 4 * len(filters)
         codes = []
-        for topic_filter in filters:
+        crossing = session.crossing
+        for wire_filter in filters:
+            topic_filter = wire_filter if crossing is None else crossing.asked(wire_filter) or ""
             if neighbor.received.pop(topic_filter, None) is not None:
                 codes.append(ReasonCode.SUCCESS)
                 yield self._want(neighbor, topic_filter, wanted=False)
@@ -527,6 +589,11 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 f"{packet.topic[:80]!a}, which means nothing here",
                 section="4.13",
             )
+
+
+def _dismantle(table: CoverTable) -> _Work:
+    for _ in table.dismantle():
+        yield 1
 
 
 def _check_filters(session: SessionInfo, filters: list[str]) -> None:

@@ -23,6 +23,7 @@ from typing import Final
 
 from isthmus.cooperation.api import ReceivedPacket, SessionInfo
 from isthmus.cooperation.subscription_flooding.changes import Changes
+from isthmus.cooperation.subscription_flooding.crossing_table import CrossingTable
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.filters.cover_table import CoverTable
 from isthmus.mqtt.framing import body_offset
@@ -56,6 +57,7 @@ class Neighbor:
     __slots__ = (
         "all_told",
         "changes",
+        "crossing",
         "ending",
         "established",
         "filling",
@@ -73,12 +75,14 @@ class Neighbor:
 
     def __init__(self, session: SessionInfo) -> None:
         self.session = session
+        self.crossing = session.crossing
+        """What the table is for."""
         self.established = False
         self.inbox: deque[ReceivedPacket] = deque()
         self.received: dict[str, int] = {}  # in order; to the life that it was repeated in
         self.life = 0  # how many times the neighbor has begun
         self.synchronizing = False  # between the neighbor's `begin` and `end`
-        self.table = CoverTable()
+        self.table = _table(session)
         self.changes: Changes[None] = Changes()
         """What the table has to hold, or no longer; the mark is for `all_told`."""
         self.filling = False  # the table does not have all yet that others want
@@ -99,6 +103,14 @@ class Neighbor:
                 reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
         self.inbox.append(message)
+
+    def cross_otherwise(self) -> CoverTable:
+        """The link has other rules than before: another table, which is to be filled."""
+        before, self.table = self.table, _table(self.session)
+        self.crossing = self.session.crossing
+        self.changes = Changes()
+        self.filling = True
+        return before
 
     def begin(self) -> None:
         """The link is new: all is to be told."""
@@ -143,6 +155,10 @@ class Neighbor:
         self.last_packet_id = chosen
         self.unacknowledged[chosen] = filters
         return chosen
+
+
+def _table(session: SessionInfo) -> CoverTable:
+    return CoverTable() if session.crossing is None else CrossingTable(session.crossing)
 
 
 def take_batch(filters: dict[str, None]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Who may be linked with, once it has proved who it is.
 
 Not another node of this node's id, or of a neighbor that is there (`same_id`), nor one with another
-algorithm.  One that the operator removed is refused until it is added again.  When two nodes dial
+algorithm.  Not if no message may have the same name at both ends (two prefixes).  One that the
+operator removed is refused until it is added again.  When two nodes dial
 each other, the connections that the node with the lower id opened are kept.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from isthmus.cooperation.link_rules import Crossing
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.dialing import Dialing
 from isthmus.exchange.link.hello import Hello, LinkRefused
@@ -33,6 +35,8 @@ class Admission:
         self.removed: set[str] = set()
         """Neighbors that the operator removed."""
         self.stopped = False
+        self.obeys_rules = True
+        """Whether the algorithm can do with links that not everything may cross."""
 
     def judge(self, connection: Connection, other: Hello) -> None:
         """Whether `other` may be linked with; raises `LinkRefused`."""
@@ -56,6 +60,14 @@ class Admission:
                 f"algorithm {other.algorithm!r} there has labels of up to {other.max_label_bytes} "
                 f"bytes, here {self._hello.max_label_bytes}: another version of it?",
             )
+        if other.retained != self._hello.retained:
+            raise LinkRefused(
+                "retained",
+                f"retained messages go {other.retained!r:.80} there, {self._hello.retained!r} "
+                "here; set [cooperation] retained the same on all nodes",
+            )
+        if connection.lane == 0:
+            self._judge_rules(connection, other)
         wanted = connection.dialed_for
         if wanted is not None and self._dialing.wants(wanted):
             self.removed.discard(other.node_id)  # it was added again
@@ -78,6 +90,19 @@ class Admission:
         ours, theirs = self._hello.node_id, other.node_id
         if link.initiator != initiator and link.initiator == min(ours, theirs):
             raise LinkRefused("duplicate", "there is a link already")
+
+    def _judge_rules(self, connection: Connection, other: Hello) -> None:
+        own = connection.rules if connection.dialed else self._dialing.rules_for(other)
+        if other.rules and not self.obeys_rules:
+            raise LinkRefused(
+                "rules",
+                f"the other end has rules of what may cross the link; algorithm "
+                f"{other.algorithm!r} knows none here",
+            )
+        try:
+            Crossing.of(own, other.rules)
+        except ValueError as error:
+            raise LinkRefused("rules", str(error)) from None
 
     def _met_itself(self, other: Hello) -> None:
         """A node of this node's own id, or this node."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from isthmus.cooperation.link_rules import LinkRules
 from isthmus.errors import MalformedPacket
 from isthmus.exchange.host import Channel
 from isthmus.exchange.link.hello import (
@@ -320,6 +322,15 @@ class Connection:
         return bool(self._accept_nonce) and hmac.compare_digest(
             given, self._prove(role, self._hello, accept)
         )
+
+    @property
+    def rules(self) -> LinkRules:
+        """What this node says, or has said, of what may cross the link."""
+        return self._hello.rules
+
+    def say_rules(self, rules: LinkRules) -> None:
+        """Before it is accepted: now it is known who is there."""
+        self._hello = replace(self._hello, rules=rules)
 
     def accept(self) -> None:
         """The other node may come in."""

@@ -8,9 +8,11 @@ than did before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from isthmus.cooperation.api import SessionInfo
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.hello import Hello
@@ -39,6 +41,7 @@ class Peer:
 
     __slots__ = (
         "address",
+        "answered",
         "attempt",
         "failures",
         "info",
@@ -46,16 +49,22 @@ class Peer:
         "link",
         "problem",
         "qos",
+        "rules",
         "state",
         "timer",
     )
 
-    def __init__(self, address: str, lanes: int, qos: int, info: SessionInfo) -> None:
+    def __init__(
+        self, address: str, lanes: int, qos: int, info: SessionInfo, rules: LinkRules = NO_RULES
+    ) -> None:
         self.address = address
         self.lanes = lanes
         self.qos = qos
+        self.rules = rules
         self.info = info
         self.link: Link | None = None
+        self.answered = ""
+        """Which node was there last."""
         self.attempt = 0
         """Which set of connections is being opened, or was last."""
         self.state = DialState.RESTING
@@ -100,11 +109,12 @@ class Dialing:
     def stop(self) -> None:
         self._running = False
 
-    def dial(self, address: str, lanes: int, qos: int) -> Peer:
+    def dial(self, address: str, lanes: int, qos: int, rules: LinkRules = NO_RULES) -> Peer:
         """Begin to keep up a link to `address`."""
         if address in self.peers:
             return self.peers[address]
-        peer = self.peers[address] = Peer(address, lanes, qos, self._owner.new_session(address))
+        session = self._owner.new_session(address)
+        peer = self.peers[address] = Peer(address, lanes, qos, session, rules)
         if self._running:
             self._soon(peer, DialEvent.WANTED, 0.0)
         return peer
@@ -136,7 +146,7 @@ class Dialing:
 
     def _lane(self, peer: Peer, lane: int) -> None:
         attempt = peer.attempt
-        mine = self._hello.for_lane(lane, peer.lanes)
+        mine = replace(self._hello.for_lane(lane, peer.lanes), rules=peer.rules)
 
         def opened(channel: Channel) -> Connection:
             connection = self._connect(channel, mine)
@@ -182,6 +192,7 @@ class Dialing:
                 self._owner.linked_before(peer.info, link)
             peer.link = link
             peer.info = link.info
+            peer.answered = link.info.name
             link.info.address = peer.address
 
     def leads_nowhere(self, link: Link) -> None:
@@ -191,6 +202,20 @@ class Dialing:
             if peer.link is link:
                 peer.link = None
                 peer.info = self._owner.new_session(peer.address)
+
+    def rules_for(self, hello: Hello) -> LinkRules:
+        """What this node has to say of a link with a node that has dialed it.
+
+        It knows the node as one of its peers if that has answered it before, or says that it is to
+        be dialed where this one dials it.
+        """
+        for peer in self.peers.values():
+            if peer.rules and (
+                peer.answered == hello.node_id
+                or (not peer.answered and peer.address == hello.address)
+            ):
+                return peer.rules
+        return NO_RULES
 
     def is_dialed(self, link: Link) -> bool:
         return any(peer.link is link for peer in self.peers.values())

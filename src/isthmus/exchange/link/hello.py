@@ -8,8 +8,9 @@
 
 A hello is the client id ``$isthmus/<node id>``, MQTT's Maximum Packet Size and user properties: the
 version of this wire format, the incarnation (new at every start of a node), the algorithm, the
-topology that it wants and how long its labels may be, and which of how many connections of the link
-this one is.  Both sides must speak the same version and have the same algorithm, with the same
+topology that it wants and how long its labels may be, what may cross the link as far as this node
+says (`isthmus.cooperation.link_rules`), and which of how many connections of the link this one is.
+Both sides must speak the same version and have the same algorithm, with the same
 topology and labels.
 
 With a shared secret both sides prove that they know it by an HMAC over both nonces, their role and
@@ -33,6 +34,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.errors import RemoteProtocolError
 from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect
 from isthmus.mqtt.primitives import ReadLimits
@@ -61,7 +63,7 @@ __all__ = [
     "write_connect",
 ]
 
-WIRE_VERSION = "4"
+WIRE_VERSION = "5"
 AUTH_METHOD = "isthmus-hmac-sha256"
 NONCE_BYTES = 16
 PROOF_BYTES = 32
@@ -78,6 +80,8 @@ CAUSES = BEFORE_PROOF | {
     "duplicate",
     "labels",
     "removed",
+    "retained",
+    "rules",
     "same-id",
     "stopping",
     "too-many-links",
@@ -128,6 +132,10 @@ class Hello:
     """Where other nodes can dial this one; empty if it does not know."""
     max_label_bytes: int = 0
     """How long the labels of the algorithm's messages may be."""
+    rules: LinkRules = NO_RULES
+    """What may cross this link, as far as the node says."""
+    retained: str = "everywhere"
+    """Where retained messages go: ``everywhere``, or ``routed`` to where they are wanted."""
 
     def for_lane(self, lane: int, lanes: int) -> Hello:
         return replace(self, lane=lane, lanes=lanes)
@@ -143,6 +151,8 @@ class Hello:
             ("address", self.address),
             ("lane", f"{self.lane}/{self.lanes}"),
             ("state", "1" if self.keeps_state else "0"),
+            ("retained", self.retained),
+            ("rules", self.rules.text()),
         )
 
     def said(self) -> list[object]:
@@ -258,6 +268,12 @@ def _read_hello(properties: Properties) -> Hello:
         or not _LABELS.fullmatch(given.get("labels", ""))
     ):
         raise LinkRefused("bad-hello", "a hello that cannot be read", ReasonCode.PROTOCOL_ERROR)
+    try:
+        rules = LinkRules.parse(given.get("rules", ""))
+    except ValueError as error:
+        raise LinkRefused(
+            "bad-hello", f"rules that cannot be read: {error}", ReasonCode.PROTOCOL_ERROR
+        ) from None
     return Hello(
         node_id,
         incarnation,
@@ -269,6 +285,8 @@ def _read_hello(properties: Properties) -> Hello:
         given.get("topology", ""),
         given.get("address", ""),
         int(given["labels"]),
+        rules,
+        given.get("retained", ""),
     )
 
 
@@ -297,7 +315,7 @@ def link_key(secret: bytes) -> bytes:
     """
     if not secret:
         return b""
-    return hashlib.scrypt(secret, salt=b"isthmus link 4", n=1 << 14, r=8, p=1, dklen=32)
+    return hashlib.scrypt(secret, salt=b"isthmus link 5", n=1 << 14, r=8, p=1, dklen=32)
 
 
 def proof(key: bytes, role: str, dial: Hello, accept: Hello | None, nonces: bytes) -> bytes:

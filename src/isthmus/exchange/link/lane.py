@@ -51,7 +51,7 @@ from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane"]
+__all__ = ["SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane", "Writes"]
 
 WINDOW = 2_000
 SPAN = IDENTIFIERS // 2 - 2 * WINDOW
@@ -70,6 +70,21 @@ _GONE = -1
 
 def packet_id_of(number: int) -> int:
     return number % IDENTIFIERS + 1
+
+
+class Writes(Protocol):
+    """`to_link`, or the same under another name."""
+
+    def __call__(
+        self,
+        message: Message,
+        qos: int,
+        packet_id: int,
+        now_s: float,
+        label: bytes = b"",
+        *,
+        dup: bool = False,
+    ) -> bytes: ...
 
 
 class Outgoing:
@@ -122,10 +137,13 @@ class OutgoingLane:
         "_taken",
         "expired",
         "unacked_bytes",
+        "write",
     )
 
-    def __init__(self, neighbor: str) -> None:
+    def __init__(self, neighbor: str, write: Writes = to_link) -> None:
+        """`write` makes a packet of a message."""
         self._neighbor = neighbor
+        self.write = write
         self._next = 0
         self._oldest = 0
         """No number in flight is less."""
@@ -181,7 +199,7 @@ class OutgoingLane:
             if entry.released:
                 yield acknowledgment(PUBREL, packet_id)
             else:
-                yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
+                yield self.write(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
         while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
             entry = self._fresh.popleft()
             if entry.qos == _GONE:
@@ -200,7 +218,7 @@ class OutgoingLane:
             self._next += 1
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
-            yield to_link(entry.message, entry.qos, packet_id, now_s, entry.label)
+            yield self.write(entry.message, entry.qos, packet_id, now_s, entry.label)
 
     def _move(self, latest: Outgoing) -> Outgoing:
         """To where an earlier one was; the entry further behind counts no more."""
@@ -306,8 +324,11 @@ class OutgoingLane:
         self.unacked_bytes -= entry.cost
         entry.finish(self._neighbor)
 
-    def drop(self, unwanted: Callable[[Message], bool]) -> None:
-        """Between two connections: be done with messages that the next one must not carry."""
+    def drop(self, unwanted: Callable[[Message], bool], *, misses: bool = True) -> None:
+        """Between two connections: be done with messages that the next one must not carry.
+
+        The neighbor `misses` them, or they are not for it.
+        """
         for waiting in (self._again, self._fresh):
             entries = list(waiting)
             waiting.clear()
@@ -315,7 +336,8 @@ class OutgoingLane:
                 if entry.released or not unwanted(entry.message):
                     waiting.append(entry)
                 elif entry.qos != _GONE:
-                    entry.message.misses()
+                    if misses:
+                        entry.message.misses()
                     self._finish(entry)
 
     def unacknowledged(self) -> list[Outgoing]:

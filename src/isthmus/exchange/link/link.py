@@ -16,6 +16,9 @@ than a neighbor takes them would fill all buffers on the way, and others' messag
 seconds late.  So the stream of them has *marks*: a PINGREQ after some, whose answer says that the
 neighbor is done with all before it.  With `MAX_MARKS` unanswered, their publishers are held back.
 
+Where not everything may cross the link, or not under the same name (`crossing`), names change as
+packets are written: what is kept for the neighbor has this node's names.
+
 So there can be too much of three things (`Room`): who would make more asks `has_room` and, if there
 is none, is called when there is (`when_room`), as soon as the neighbor has acknowledged or answered
 enough.
@@ -30,12 +33,20 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from isthmus.cooperation.api import MAX_LABEL_BYTES, LinkTraffic, SessionInfo, SessionStatus
+from isthmus.cooperation.link_rules import Crossing
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane
+from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane, Writes
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
 from isthmus.exchange.link.set_apart import LinkApart
-from isthmus.exchange.traffic.message import Fate, Message, from_link, publish_bytes, to_link
+from isthmus.exchange.traffic.message import (
+    Fate,
+    Message,
+    from_link,
+    plain_renamed,
+    publish_bytes,
+    to_link,
+)
 from isthmus.mqtt.publish_layout import PUBCOMP, PUBLISH, acknowledgment
 from isthmus.tables import step
 
@@ -87,6 +98,7 @@ class Link:
         "_unmarked",
         "_unmarked_bytes",
         "_waiting",
+        "_write",
         "apart",
         "connections",
         "control_received",
@@ -94,6 +106,7 @@ class Link:
         "control_sent",
         "control_sent_bytes",
         "counters",
+        "crossing",
         "dropped",
         "found_too_large",
         "incarnation",
@@ -107,6 +120,7 @@ class Link:
         "queue_bytes",
         "received",
         "received_bytes",
+        "refused",
         "round_robin",
         "sent",
         "sent_bytes",
@@ -122,6 +136,9 @@ class Link:
         self.qos = qos
         self.queue_bytes = queue_bytes
         self.round_robin = round_robin
+        self.crossing: Crossing | None = None
+        """What may cross it; None: everything, as it is."""
+        self._write: Writes = to_link
         self.state = LinkState.DOWN
         self.initiator = ""
         self.incarnation = ""
@@ -135,6 +152,8 @@ class Link:
         """The node's, as soon as the link is up."""
         self.sent = self.received = self.dropped = 0
         """Messages."""
+        self.refused = 0
+        """What came although it may not cross."""
         self.sent_bytes = self.received_bytes = 0
         """Of everything: messages, their acknowledgments, control, pings."""
         self.control_sent = self.control_received = 0
@@ -172,7 +191,7 @@ class Link:
             # Numbers belong to a lane; with other lanes what waits is numbered anew, in order.
             # With nothing to send again there is no number that the neighbor must know.
             waiting = [entry for lane in self.outgoing for entry in lane.take()]
-            self.outgoing = [OutgoingLane(self.info.name) for _ in range(lanes)]
+            self.outgoing = [OutgoingLane(self.info.name, self._write) for _ in range(lanes)]
             self.stream = new_stream
             for entry in waiting:
                 self.outgoing[self._lane_of(entry.message.topic, lanes)].put(entry)
@@ -198,12 +217,23 @@ class Link:
             for lane in self.outgoing:
                 lane.drop(self._too_large)
 
+    def cross(self, crossing: Crossing | None) -> None:
+        """The ends have said, before its connections are used, what may cross."""
+        self.crossing = self.info.crossing = crossing
+        self._write = to_link if crossing is None else _write_renamed(crossing)
+        for lane in self.outgoing:
+            lane.write = self._write
+            if crossing is not None:
+                lane.drop(lambda message: crossing.leaves(message.topic) is None, misses=False)
+
     # ---- sending -------------------------------------------------------------------------
 
     def _too_large(self, message: Message) -> bool:
         if len(message.payload) + len(message.properties) + MOST_AROUND < self.packet_bytes:
             return False
         size = publish_bytes(message)
+        if self.crossing is not None:
+            size += self.crossing.added_bytes
         if size <= self.packet_bytes:
             return False
         self.found_too_large(message.topic, size)
@@ -222,13 +252,15 @@ class Link:
 
         `again` if it was sent there before, with another label.
         """
+        if self.crossing is not None and self.crossing.leaves(message.topic) is None:
+            return
         if self._too_large(message):
             message.misses()
             return
         lane = self._lane_of(message.topic, self.lanes)
         qos = self.qos_of(message)
         if qos == 0:
-            frame = to_link(message, 0, 0, now_s, label)
+            frame = self._write(message, 0, 0, now_s, label)
             self._send_frame(lane, frame)
             if message.retain:
                 self._mark(lane, len(frame))
@@ -265,7 +297,9 @@ class Link:
             self.apart.refill()
 
     def send_plain(self, topics: Sequence[bytes], frames: Sequence[bytes]) -> None:
-        """Pass on messages at QoS 0 that are in the link's form already."""
+        """Pass on messages at QoS 0 that are in the link's form already, but for their names."""
+        if self.crossing is not None:
+            topics, frames = _renamed(self.crossing, topics, frames)
         size = sum(map(len, frames))
         connection = self.connections[0]
         if (
@@ -472,6 +506,37 @@ class Link:
             for go_on in each:
                 go_on()
         return lost
+
+
+def _renamed(
+    crossing: Crossing, topics: Sequence[bytes], frames: Sequence[bytes]
+) -> tuple[list[bytes], list[bytes]]:
+    """Those that may leave, as they are called there."""
+    left: list[bytes] = []
+    renamed: list[bytes] = []
+    for topic, frame in zip(topics, frames, strict=True):
+        name = crossing.leaves(topic)
+        if name is not None:
+            left.append(topic)
+            renamed.append(frame if name == topic else plain_renamed(frame, name))
+    return left, renamed
+
+
+def _write_renamed(crossing: Crossing) -> Writes:
+    def write(
+        message: Message,
+        qos: int,
+        packet_id: int,
+        now_s: float,
+        label: bytes = b"",
+        *,
+        dup: bool = False,
+    ) -> bytes:
+        name = crossing.leaves(message.topic)
+        assert name is not None  # or it would not be on its way
+        return to_link(message, qos, packet_id, now_s, label, dup=dup, topic=name)
+
+    return write
 
 
 def settled_line(message: Message) -> bytes:

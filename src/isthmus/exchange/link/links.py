@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from isthmus.cooperation.api import SessionInfo
+from isthmus.cooperation.link_rules import NO_RULES, Crossing
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Channel, Host
 from isthmus.exchange.link.admission import Admission
@@ -336,6 +337,8 @@ class Links:
 
     def _let_in(self, connection: Connection) -> None:
         if not connection.dialed:
+            assert connection.other is not None
+            connection.say_rules(self.dialing.rules_for(connection.other))
             connection.accept()
             self.room.leave(connection)
         self._opened(connection)
@@ -408,6 +411,7 @@ class Links:
             link = self.links.get(error.node_id or connection.other_id())
             if link is not None:
                 self.dialing.leads_to(peer, link)
+                self._tell_rules(peer, link)
         if (
             error.cause == "same-id"
             and error.by is not None
@@ -451,6 +455,7 @@ class Links:
             self._replaced(link)
             link.prepare(initiator, hello.incarnation, hello.lanes, self.streams.new())
             link.takes(hello.max_packet_bytes)
+            self._cross(link, connection, hello)
             link.info.advertised = hello.address
         link.connections[connection.lane] = connection
         connection.join(link)
@@ -458,6 +463,30 @@ class Links:
             self.dialing.other_lanes(peer)
         if link.complete():
             self._up(link, peer)
+
+    def _cross(self, link: Link, connection: Connection, hello: Hello) -> None:
+        """What may cross the link is what both ends allow, as they have just said."""
+        before, crossing = link.crossing, Crossing.of(connection.rules, hello.rules)
+        if crossing == before:
+            return
+        link.cross(crossing)
+        if crossing is None:
+            return
+        for difference in crossing.differences():
+            self.host.log(
+                "warning",
+                "the two ends of a link have different rules; what both allow crosses",
+                neighbor=link.info.name,
+                rules=difference,
+            )
+
+    def _tell_rules(self, peer: Peer, link: Link) -> None:
+        """A neighbor that had dialed turns out to be a peer with rules: greet it anew."""
+        connection = link.connections[0] if link.lanes else None
+        own = link.crossing.own if link.crossing is not None else NO_RULES
+        if connection is not None and peer.rules != own:
+            connection.channel.abort()
+            self._cut(connection, "it is greeted anew, with the rules of this end")
 
     def _new_link(self, node_id: str, peer: Peer | None) -> Link:
         settings = self.settings

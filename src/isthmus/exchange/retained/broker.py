@@ -97,6 +97,8 @@ class BrokerCopies:
         self._doubtful: OrderedDict[bytes, float] = OrderedDict()
         self._taken: dict[bytes, Version] = {}
         """What the broker has acknowledged of topics that it is to be asked for all the same."""
+        self.is_wanted: Callable[[bytes], bool] | None = None
+        """Whether local clients want it; else it is owed until they do.  None: they may."""
         self._lost: deque[Iterator[bytes]] = deque()
         """What was written to sessions that are lost, and is to be asked for."""
 
@@ -106,7 +108,10 @@ class BrokerCopies:
 
     def start(self) -> None:
         """Give what was owed when the last life ended, if the broker has not got it after all."""
-        self._to_ask.update(self._store.owed)
+        wanted = self.is_wanted
+        self._to_ask.update(
+            (topic, None) for topic in self._store.owed if wanted is None or wanted(topic)
+        )
         self._soon()
 
     def stop(self) -> None:
@@ -178,11 +183,19 @@ class BrokerCopies:
             self._give_without_store(retained)
             return
         self._store.owe(topic)
+        if self.is_wanted is not None and not self.is_wanted(topic):
+            return
         if ask or topic in self._to_ask:
             self._to_ask[topic] = None
         else:
             self._to_give[topic] = None
         self._soon()
+
+    def wanted(self, topic: bytes) -> None:
+        """Local clients have come to want it: if the broker is owed it, it gets it now."""
+        if topic in self._store.owed and topic not in self._in_flight:
+            self._to_ask[topic] = None
+            self._soon()
 
     def _give_without_store(self, retained: Retained) -> None:
         if self._given >= MAX_GIVEN:

@@ -8,16 +8,22 @@
 `BrokerCopies` sees to it that the broker gets what the store has, `Journal` that it is kept over a
 restart.  A comparison is dealt with one payload a turn, so that it holds up nobody, however many
 topics there are; a neighbor that does not wait for the answers is at fault.
+
+Where not everything may cross a link, views of the store are compared (`view`); each is made anew
+before this node states what it has, and before it looks at what the neighbor states.  So it is
+where retained messages go only where they are wanted (`wanting`): a view then has what the neighbor
+wants, and the comparison begins when it has said so.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from isthmus.cooperation.api import SessionInfo
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
@@ -25,8 +31,10 @@ from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.retained.broker import BrokerCopies, message_of
 from isthmus.exchange.retained.journal import JOURNAL_NAME, JOURNAL_VERSION
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
-from isthmus.exchange.retained.sync import WINDOW, RetainedSync
+from isthmus.exchange.retained.sync import WINDOW, RetainedSync, as_it_is
 from isthmus.exchange.retained.values import Retained, Version
+from isthmus.exchange.retained.view import RetainedView, look
+from isthmus.exchange.retained.wanting import RetainedWants, Wanting, forget_unwanted
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.encoding import encode
@@ -44,6 +52,7 @@ DROPPED_S: Final = 5.0
 TELL_AGAIN_S: Final = 300.0
 CLOCK_SET_MS: Final = 60_000
 MAX_INBOX: Final = 8 * WINDOW
+_OVER: Final = object()
 
 
 class RetentionOwner(Protocol):
@@ -55,6 +64,10 @@ class RetentionOwner(Protocol):
 
     def number(self, message: Message) -> None:
         """Give a message of this node a number, if all have one here."""
+        ...
+
+    def broke_rules(self, link: Link, name: str) -> None:
+        """The neighbor sent what may not cross the link; it is ignored."""
         ...
 
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
@@ -70,6 +83,12 @@ class _Compared:
     inbox: deque[bytes] = field(default_factory=deque)
     dropped: int = 0
     """What the link had dropped when the comparison began."""
+    looking: Iterator[None] | None = None
+    """The pass through the store in which views are made; meanwhile nothing is said or heard."""
+    alone: bool | None = None
+    """With what a comparison is to begin when they are; None: none is."""
+    fresh: bool = False
+    """They have been made since the neighbor stated something."""
 
 
 class Retention:
@@ -95,9 +114,18 @@ class Retention:
         )
         self._compared: dict[Link, _Compared] = {}
         self._timers = Timers(host, self._timer_fired)
+        self._routing: RetainedWants | None = None
+        """Who knows what is wanted, if retained messages go only there."""
+        self._wanting = Wanting(host, self.store, self._give)
+        self._unwanted: Iterator[None] | None = None
         self._loaded = False
         self._tell_again_s = 0.0
         self._offset_ms = host.wall_ms() - int(host.now() * 1000)
+
+    def route_by(self, wants: RetainedWants) -> None:
+        """Retained messages go only where they are wanted."""
+        self._routing = wants
+        self.broker.is_wanted = lambda topic: wants.wants(None, topic.decode())
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""
@@ -124,6 +152,7 @@ class Retention:
 
     def stop(self) -> None:
         self._timers.cancel_all()
+        self._wanting.stop()
         self.broker.stop()
         self.journal.stop()
 
@@ -189,7 +218,8 @@ class Retention:
             first = self._host.wall_ms() & 0xFFFF_FFFF  # another one after a restart
             compared = self._compared[link] = _Compared(RetainedSync(self.store, first=first))
         compared.inbox.clear()  # of what came on an earlier connection
-        self._compare(link, compared)
+        if self._routing is None:  # else it has to tell first what it wants
+            self._compare(link, compared)
 
     def compare(self, link: Link) -> None:
         """Once more, as messages may have passed this neighbor by since the link stands."""
@@ -199,13 +229,83 @@ class Retention:
 
     def neighbor_left(self, link: Link) -> None:
         self._compared.pop(link, None)
-        for kind in ("say", "hear", "answer"):
+        for kind in ("say", "hear", "answer", "look"):
             self._timers.cancel_timer((kind, link))
 
     def _compare(self, link: Link, compared: _Compared, *, alone: bool = False) -> None:
-        compared.sync.start(alone=alone)
+        if self._has_views(link):
+            compared.alone = alone or bool(compared.alone)
+            self._make_views(link, compared)
+            return
+        sync = compared.sync
+        sync.stated = sync.pushed = self.store
+        sync.own = as_it_is
+        compared.looking = compared.alone = None
+        self._begin(link, compared, alone=alone)
+
+    def _begin(self, link: Link, compared: _Compared, *, alone: bool) -> None:
+        compared.sync.start(alone=alone, keeps=self._routing is not None)
         compared.dropped = link.dropped
         self._say(link)
+
+    # ---- where not everything may cross --------------------------------------------------
+
+    def _has_views(self, link: Link) -> bool:
+        return link.crossing is not None or self._routing is not None
+
+    def _make_views(self, link: Link, compared: _Compared) -> None:
+        sync, crossing = compared.sync, link.crossing
+
+        def own(topic: bytes) -> bytes | None:
+            name = topic if crossing is None else crossing.comes(topic)
+            if name is None:
+                self._owner.broke_rules(link, topic.decode(errors="replace"))
+            return name
+
+        def stated_as(topic: bytes) -> bytes | None:
+            if self._routing is not None and not self._routing.asks(link.info, topic.decode()):
+                return None
+            return topic if crossing is None else crossing.comes_as(topic)
+
+        def pushed_as(topic: bytes) -> bytes | None:
+            if self._routing is not None and not self._routing.wants(link.info, topic.decode()):
+                return None
+            return topic if crossing is None else crossing.leaves(topic)
+
+        sync.own = own
+        stated = RetainedView(self.store, stated_as)
+        pushed = RetainedView(self.store, pushed_as)
+        sync.stated, sync.pushed = stated, pushed
+        compared.looking = look(self.store, (stated, pushed))
+        self._timers.set_timer_unless_set(0, ("look", link))
+
+    def _look(self, link: Link) -> None:
+        """Go on with the pass through the store; then with what has waited for it."""
+        compared = self._compared.get(link)
+        if compared is None or compared.looking is None:
+            return
+        if next(compared.looking, _OVER) is not _OVER:
+            self._timers.set_timer(0, ("look", link))
+            return
+        compared.looking, compared.fresh = None, True
+        if compared.alone is not None:
+            alone, compared.alone = compared.alone, None
+            self._begin(link, compared, alone=alone)
+        self._say_soon(link)
+        if compared.inbox:
+            self._timers.set_timer_unless_set(0, ("hear", link))
+
+    def _must_look(self, link: Link, compared: _Compared) -> bool:
+        """Whether views are being made, or are to be before the neighbor is heard."""
+        if compared.looking is not None:
+            return True
+        if not self._has_views(link) or not compared.sync.is_statement(compared.inbox[0]):
+            return False
+        if not compared.fresh:
+            self._make_views(link, compared)
+            return True
+        compared.fresh = False
+        return False
 
     def sync_arrived(self, link: Link, payload: bytes) -> None:
         compared = self._compared.get(link)
@@ -224,6 +324,8 @@ class Retention:
         """Deal with one payload of the neighbor, or with a part of it."""
         compared = self._compared.get(link)
         if compared is None or not compared.inbox:
+            return
+        if not compared.sync.has_to_compare and self._must_look(link, compared):
             return
         sync, payload = compared.sync, compared.inbox[0]
         if sync.has_to_compare:
@@ -252,6 +354,8 @@ class Retention:
         self._owner.number(message)
         for other in self._owner.other_links(link):
             compared = self._compared.get(other)
+            if not self._is_for(other, retained.topic):
+                continue
             if kept and compared is not None:
                 compared.sync.push(retained.topic)
                 self._say_soon(other)
@@ -259,9 +363,52 @@ class Retention:
                 other.send(message, self._host.now(), None)
         self.broker.owe(retained, ask=unknown)
 
+    # ---- where they are wanted -----------------------------------------------------------
+
+    def _is_for(self, link: Link, topic: bytes) -> bool:
+        return self._routing is None or self._routing.wants(link.info, topic.decode())
+
+    def wanted(self, session: SessionInfo | None, filters: Iterable[str]) -> None:
+        """A neighbor, or local clients, have come to want `filters`: what is here follows."""
+        self._wanting.begin(session, filters)
+
+    def passed_by(self, topic: bytes) -> None:
+        """A neighbor's message was stored and is not for the local broker."""
+        if self._routing is not None:
+            self.store.owe(topic)
+
+    def _give(self, session: SessionInfo | None, topic: bytes) -> None:
+        if session is None:
+            self.broker.wanted(topic)
+            return
+        for link, compared in self._compared.items():
+            if link.info is session:
+                if not isinstance(compared.sync.pushed, RetainedView):
+                    self._make_views(link, compared)
+                compared.sync.push(topic)
+                self._say_soon(link)
+
+    def _forget_unwanted(self) -> None:
+        """What nobody wants any more; the next time begins when this is through."""
+        if self._routing is None:
+            return
+        if self._unwanted is None:
+            links, routing = self._compared, self._routing
+
+            def is_wanted(topic: str) -> bool:
+                return routing.wants(None, topic) or any(
+                    routing.wants(link.info, topic) for link in links
+                )
+
+            self._unwanted = forget_unwanted(self.store, self._node_id, is_wanted)
+        if next(self._unwanted, _OVER) is _OVER:
+            self._unwanted = None
+        else:
+            self._timers.set_timer(0, "unwanted")
+
     def _say_soon(self, link: Link) -> None:
         compared = self._compared.get(link)
-        if compared is not None and compared.sync.may_speak:
+        if compared is not None and compared.sync.may_speak and compared.looking is None:
             self._timers.set_timer_unless_set(0.0, ("say", link))
 
     def _say(self, link: Link) -> None:
@@ -269,6 +416,8 @@ class Retention:
         compared = self._compared.get(link)
         if compared is None or not compared.sync.may_speak or not link.state.session:
             return
+        if compared.looking is not None:
+            return  # and then it goes on
         if link.connections[0] is None:
             return  # all of it begins anew when the link is back
         if not link.has_room(Room.UNWRITTEN):
@@ -293,6 +442,8 @@ class Retention:
                 self._hear(link)
             case ("answer", Link() as link):
                 self._not_answered(link)
+            case ("look", Link() as link):
+                self._look(link)
             case "dropped":
                 self._look_at_the_clock()
                 self._compare_where_dropped()
@@ -306,6 +457,9 @@ class Retention:
                 for link, compared in self._compared.items():
                     self._compare(link, compared)
                 self._timers.set_timer(RESYNC_S, "resync")
+                self._forget_unwanted()
+            case "unwanted":
+                self._forget_unwanted()
 
     def _not_answered(self, link: Link) -> None:
         """What was said was lost with a connection, or is not understood."""

@@ -31,7 +31,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Final
 
 from isthmus.errors import IsthmusError, RemoteProtocolError
@@ -52,6 +51,7 @@ from isthmus.exchange.retained.values import (
     RetainedEntry,
     Version,
     leaf_of,
+    topic_digest,
     write_version,
 )
 
@@ -386,7 +386,7 @@ class RetainedStore:
             self._tombstone_bytes += sign * entry.size(topic)
         else:
             self._live += sign
-        digest = _digest(topic, entry.version)
+        digest = topic_digest(topic, entry.version)
         index = leaf_of(topic)
         self._branch_digests[index >> 8] ^= digest
         leaf_digest = self._leaf_digests.pop(index, 0) ^ digest
@@ -436,6 +436,14 @@ class RetainedStore:
                 retained = self.get(topic, now_ms)
                 if retained is not None and not retained.deleted:
                     yield retained
+
+    def add(self, topic: bytes) -> bytes | None:
+        """What a topic is called in a comparison of all there is: the same."""
+        return topic
+
+    def topics(self) -> list[bytes]:
+        """All of which something is known, deletions included; for checks."""
+        return [topic for leaf in self._leaves.values() for topic in leaf]
 
     def branch_digests(self) -> tuple[int, ...]:
         return tuple(self._branch_digests)
@@ -583,8 +591,3 @@ class RetainedStore:
             self._leave_out(topic)  # the limits have been lowered since
         else:
             self._put(topic, entry)
-
-
-def _digest(topic: bytes, version: Version) -> int:
-    text = b"%b\0%b" % (str(version).encode(), topic)
-    return int.from_bytes(blake2b(text, digest_size=8).digest())

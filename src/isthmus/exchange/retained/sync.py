@@ -12,8 +12,8 @@ unanswered, so a store that is slow to take things over is not buried in them.  
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Final
@@ -31,9 +31,10 @@ from isthmus.exchange.retained.values import (
     write_retained,
     write_version,
 )
+from isthmus.exchange.retained.view import RetainedTopics
 from isthmus.mqtt.primitives import Reader
 
-__all__ = ["CHUNK_BYTES", "WINDOW", "RetainedSync"]
+__all__ = ["CHUNK_BYTES", "WINDOW", "RetainedSync", "as_it_is"]
 
 CHUNK_BYTES: Final = 8 << 10
 WINDOW: Final = 8
@@ -73,7 +74,9 @@ class RetainedSync:
     """One node's end of the synchronization with one neighbor.
 
     Each end states what it has, and pushes what the other's statements lack; the two directions
-    do not depend on each other.  Towards the end that states:
+    do not depend on each other.  If not all may cross the link, or not under the same names, each
+    states what may come and pushes what may go, with the names of the link (`stated`, `pushed`).
+    Towards the end that states:
 
         holder                                      other
                ◀── DIGEST: a hash for each branch ──
@@ -102,6 +105,12 @@ class RetainedSync:
     ) -> None:
         """`first` numbers the comparisons; after a restart it should be another."""
         self._store = store
+        self.stated: RetainedTopics = store
+        """What is said to be here: what may come from the neighbor."""
+        self.pushed: RetainedTopics = store
+        """What is compared with what the neighbor says, and sent."""
+        self.own: Callable[[bytes], bytes | None] = as_it_is
+        """What a topic of the neighbor is called here; None if it should not have come."""
         self._chunk_bytes = chunk_bytes
         self._digest_due = self._digest_to_ask = False
         self._comparison = first
@@ -125,16 +134,18 @@ class RetainedSync:
             self._topics_to_push,
         )
 
-    def start(self, *, alone: bool = False) -> None:
+    def start(self, *, alone: bool = False, keeps: bool = False) -> None:
         """The link stands (again), or it is time to compare anew: both ends call it.
 
-        If this end does so `alone`, it asks the other one for its DIGEST (ASK_DIGEST).
+        If this end does so `alone`, it asks the other one for its DIGEST (ASK_DIGEST).  It `keeps`
+        what was to be pushed, which the neighbor may have come to want meanwhile.
         """
         self._digest_to_ask = alone
         self._comparison = (self._comparison + 1) & 0xFFFF_FFFF
         self._unanswered = 0
         for pending in self._pending:
-            pending.clear()
+            if not (keeps and pending is self._topics_to_push):
+                pending.clear()
         self._to_compare.clear()
         self._digest_due = True
 
@@ -154,8 +165,10 @@ class RetainedSync:
         return self._digest_due or self._digest_to_ask or any(self._pending)
 
     def push(self, topic: bytes) -> None:
-        """Send what is stored of `topic`, which came from elsewhere."""
-        self._topics_to_push[topic] = None
+        """Send what is stored of `topic`, which came from elsewhere, if it may go there."""
+        name = self.pushed.add(topic)
+        if name is not None:
+            self._topics_to_push[name] = None
 
     def next_payload(self, now_ms: int) -> bytes | None:
         """The next control message to the neighbor; call it when the link has room.
@@ -172,7 +185,7 @@ class RetainedSync:
         if self._digest_due:
             self._digest_due = False
             self._store.sweep(now_ms)
-            digests = self._store.branch_digests()
+            digests = self.stated.branch_digests()
             return _Kind.DIGEST, _DIGESTS.pack(*digests)
         if self._digest_to_ask:
             self._digest_to_ask = False
@@ -206,6 +219,11 @@ class RetainedSync:
         if int.from_bytes(payload[2:]) == self._comparison and self._unanswered:
             self._unanswered -= 1
         return True
+
+    @staticmethod
+    def is_statement(payload: bytes) -> bool:
+        """Whether the neighbor begins to say what it has."""
+        return payload[1:2] == b"%c" % _Kind.DIGEST
 
     def receive(self, payload: bytes, now_ms: int) -> list[tuple[Retained, bool]]:
         """A control message of the neighbor: the retained messages that are news here.
@@ -250,7 +268,7 @@ class RetainedSync:
         told = bytearray()
         while self._leaves_to_tell:
             branch = next(reversed(self._leaves_to_tell))
-            digests = self._store.leaf_digests(branch)
+            digests = self.stated.leaf_digests(branch)
             if told and len(told) + 3 + 9 * len(digests) > self._chunk_bytes:
                 break
             told += b"%c%b" % (branch, len(digests).to_bytes(2))
@@ -287,7 +305,7 @@ class RetainedSync:
         size = len(head) + 5
         items: list[bytes] = []
         last: bytes | None = None
-        for topic, version in self._store.leaf_versions(leaf, after):
+        for topic, version in self.stated.leaf_versions(leaf, after):
             item = len(topic).to_bytes(2) + topic + write_version(version)
             limit = self._chunk_bytes if room is None else room
             if size + len(item) > limit and (items or room is not None):
@@ -306,15 +324,15 @@ class RetainedSync:
             if not self._topics_to_push:
                 if not self._leaves_to_push and self._branches_to_push:
                     branch, _ = self._branches_to_push.popitem()
-                    leaves = self._store.leaf_digests(branch)
+                    leaves = self.pushed.leaf_digests(branch)
                     self._leaves_to_push.update(dict.fromkeys(leaves))
                 if not self._leaves_to_push:
                     return bytes(pushed)
                 leaf, _ = self._leaves_to_push.popitem()
-                self._topics_to_push.update(dict.fromkeys(self._store.leaf_topics(leaf)))
+                self._topics_to_push.update(dict.fromkeys(self.pushed.leaf_topics(leaf)))
                 continue
             topic = next(reversed(self._topics_to_push))
-            retained = self._store.get(topic, now_ms)
+            retained = self.pushed.get(topic, now_ms)
             if retained is not None:
                 record = write_retained(retained)
                 if pushed and len(pushed) + len(record) > self._chunk_bytes:
@@ -330,7 +348,7 @@ class RetainedSync:
     def _compare_branches(self, reader: Reader) -> None:
         theirs = _DIGESTS.unpack(take(reader, _DIGESTS.size))
         reader.finish()
-        for branch, ours in enumerate(self._store.branch_digests()):
+        for branch, ours in enumerate(self.pushed.branch_digests()):
             if ours in (theirs[branch], 0):
                 continue
             if theirs[branch] == 0:
@@ -351,7 +369,7 @@ class RetainedSync:
             leaves = (branch << 8 | low for low in _ascending(lows))
             branches[branch] = dict(zip(leaves, digests, strict=True))
         for branch, theirs in branches.items():
-            for leaf, ours in self._store.leaf_digests(branch).items():
+            for leaf, ours in self.pushed.leaf_digests(branch).items():
                 if leaf not in theirs:
                     self._leaves_to_push[leaf] = None
                 elif theirs[leaf] != ours:
@@ -388,7 +406,7 @@ class RetainedSync:
         left = SLICE
         while self._to_compare and left > 0:
             section = self._to_compare[-1]
-            for topic, ours in self._store.leaf_versions(section.leaf, section.after, section.last):
+            for topic, ours in self.pushed.leaf_versions(section.leaf, section.after, section.last):
                 if not left:
                     break
                 left -= 1
@@ -407,11 +425,20 @@ class RetainedSync:
         while reader.remaining:
             messages.append(read_retained(reader))
         news: list[tuple[Retained, bool]] = []
-        for retained in messages:
-            unknown = self._store.version(retained.topic) is None
+        for message in messages:
+            topic = self.own(message.topic)
+            if topic is None:
+                continue
+            retained = message if topic == message.topic else replace(message, topic=topic)
+            unknown = self._store.version(topic) is None
             if self._store.offer(retained, now_ms, must_store=True):
                 news.append((retained, unknown))
         return news
+
+
+def as_it_is(topic: bytes) -> bytes | None:
+    """The name of a topic where all nodes have the same."""
+    return topic
 
 
 def _check_size(reader: Reader) -> None:

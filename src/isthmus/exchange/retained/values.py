@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
+from hashlib import blake2b
 from sys import intern
 from typing import Final
 
@@ -29,6 +30,7 @@ __all__ = [
     "read_topic",
     "read_version",
     "take",
+    "topic_digest",
     "write_retained",
     "write_version",
 ]
@@ -127,6 +129,12 @@ class RetainedEntry:
 
     def size(self, topic: bytes) -> int:
         return _OVERHEAD_BYTES + len(topic) + len(self.payload or b"") + len(self.properties)
+
+
+def topic_digest(topic: bytes, version: Version) -> int:
+    """By which it is known whether two nodes have the same of a topic."""
+    text = b"%b\0%b" % (str(version).encode(), topic)
+    return int.from_bytes(blake2b(text, digest_size=8).digest())
 
 
 def leaf_of(topic: bytes) -> int:

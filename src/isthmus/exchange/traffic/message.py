@@ -54,6 +54,7 @@ __all__ = [
     "from_publish",
     "number_of",
     "plain_prefix",
+    "plain_renamed",
     "plain_to_broker",
     "plain_to_link",
     "publish_bytes",
@@ -275,8 +276,12 @@ def to_link(
     label: bytes = b"",
     *,
     dup: bool = False,
+    topic: bytes | None = None,
 ) -> bytes:
-    """The PUBLISH that carries `message` over one more link, at the link's own `qos`."""
+    """The PUBLISH that carries `message` over one more link, at the link's own `qos`.
+
+    `topic` is what it is called there, if not as here.
+    """
     confirm = "!" if message.confirm else ""
     value = f"{message.qos}{message.hops + 1}{confirm}:{message.origin}"
     if label:
@@ -294,7 +299,8 @@ def to_link(
         message.properties,
     )
     head = PUBLISH | (DUP if dup else 0) | qos << 1 | message.retain
-    return publish(head, message.topic, packet_id if qos else 0, block, message.payload)
+    name = message.topic if topic is None else topic
+    return publish(head, name, packet_id if qos else 0, block, message.payload)
 
 
 def to_broker(message: Message, level: int, qos: int, packet_id: int, now_s: float) -> bytes:
@@ -342,6 +348,13 @@ def plain_to_link(prefix: bytes, rest: bytes) -> bytes:
     if length < 128:
         return b"0%b%b%b" % (LENGTHS[length], prefix, rest)
     return b"0%b%b%b" % (length_bytes(length), prefix, rest)
+
+
+def plain_renamed(frame: bytes, topic: bytes) -> bytes:
+    """What `plain_to_link` has made, of the same message under another name."""
+    rest = frame[topic_bounds(frame)[1] :]
+    size = 2 + len(topic) + len(rest)
+    return b"0%b%b%b%b" % (length_bytes(size), len(topic).to_bytes(2), topic, rest)
 
 
 def plain_to_broker(topic: bytes, payload: bytes, level: int) -> bytes:

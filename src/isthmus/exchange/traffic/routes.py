@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from isthmus.cooperation.api import CooperationAlgorithm, Hop, Route, SessionInfo
+from isthmus.cooperation.link_rules import Crossing
 from isthmus.errors import MalformedPacket, RemoteProtocolError
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, matches
@@ -87,6 +88,8 @@ class Routes:
         self.algorithm: CooperationAlgorithm
         self.is_pending: Callable[[bytes], bool] = lambda _topic: False
         """Whether messages wait on a topic, so that others must wait behind them."""
+        self.ruled: dict[SessionInfo, Crossing] = {}
+        """Neighbors to which not everything may cross."""
         self.before_asking: Callable[[], None] = lambda: None
         """Is called before the algorithm is asked where a client's message goes."""
         self._any_client = any_client
@@ -112,7 +115,30 @@ class Routes:
                 f"{type(self.algorithm).__name__}.route gives a label of "
                 f"{max(map(len, route.labels))} bytes; its max_label_bytes is {most}"
             )
+        if self.ruled and any(session in self.ruled for session in route.neighbors):
+            route = self._across(topic.encode(), route)
         return route
+
+    def rule(self, session: SessionInfo, crossing: Crossing | None) -> None:
+        """What may cross to a neighbor from now on; then nothing that is remembered holds."""
+        if crossing is not None:
+            self.ruled[session] = crossing
+        else:
+            self.ruled.pop(session, None)
+
+    def _across(self, topic: bytes, route: Route) -> Route:
+        """Without those neighbors to which a message on `topic` may not cross."""
+        ruled = self.ruled
+        kept = [
+            place
+            for place, session in enumerate(route.neighbors)
+            if (crossing := ruled.get(session)) is None or crossing.leaves(topic) is not None
+        ]
+        return replace(
+            route,
+            neighbors=tuple(route.neighbors[place] for place in kept),
+            labels=tuple(route.labels[place] for place in kept) if route.labels else (),
+        )
 
     def reaches(self, node_id: str) -> bool | None:
         return self.algorithm.reaches(node_id)
@@ -164,7 +190,8 @@ class Routes:
             table.drop(filters)
 
     def forget(self, session: SessionInfo) -> None:
-        """No message comes from there any more."""
+        """No message comes from there, or goes there, any more."""
+        self.ruled.pop(session, None)
         self._of_links.pop(session, None)
         for hop in [hop for hop in self._of_labels if hop[0] is session]:
             del self._of_labels[hop]

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Final
 
 from isthmus.cooperation.api import Resend, Route, SessionInfo
+from isthmus.cooperation.link_rules import Crossing
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Held, Outgoing
@@ -61,6 +62,7 @@ RECENT_S = 120.0
 for somebody, once or twice, may come again on another way."""
 MAX_DOUBTFUL = 2_000
 MAX_DOUBTED = 256
+TELL_AGAIN_S = 60.0
 
 OVERFULL: Final = 2.0
 """Of `queue_bytes`: beyond it clients' messages wait before they are sent, and not only after."""
@@ -156,6 +158,7 @@ class Traffic:
         self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
         self.detours.wait_for_path = self._wait_for_path
         self.detours.has_old_label = self._has_old_label
+        self._told_rules_s: dict[str, float] = {}
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
@@ -236,6 +239,9 @@ class Traffic:
 
     def neighbor_joined(self, link: Link) -> None:
         link.joined_s = self.host.now()
+        if link.crossing != self.routes.ruled.get(link.info):
+            self.routes.rule(link.info, link.crossing)
+            self._forget_routes(None)
         self.seen.joined(link.info.name)
         self.recovery.joined(link.info.name)
 
@@ -249,6 +255,7 @@ class Traffic:
         self.provisional.neighbor_left(link.info)
         self.in_hand.neighbor_left(link.info.name)
         self._overfull.pop(link, None)
+        self._told_rules_s.pop(link.info.name, None)
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -403,7 +410,10 @@ class Traffic:
             in_hand = InHand(self.in_hand, message, incoming, number, qos)
         self.counters["received_from_links"] += 1
         message.came_from = link.info
-        if message.hops > max(LEAST_HOPS, 2 * self.guard.size):
+        if link.crossing is not None and not self._may_come(link, link.crossing, message):
+            message.misses()
+            _done_with(in_hand)
+        elif message.hops > max(LEAST_HOPS, 2 * self.guard.size):
             self.counters["hops_dropped"] += 1
             message.misses()
             _done_with(in_hand)
@@ -418,6 +428,29 @@ class Traffic:
         else:
             self.counters["doubtful_dropped"] += 1
             _done_with(in_hand)
+
+    def _may_come(self, link: Link, crossing: Crossing, message: Message) -> bool:
+        """Call `message` as it is called here; not if it should not have come over this link."""
+        name = crossing.comes(message.topic)
+        if name is None:
+            self.broke_rules(link, message.topic.decode(errors="replace"))
+            return False
+        message.topic = name
+        return True
+
+    def broke_rules(self, link: Link, name: str) -> None:
+        """A neighbor has sent, or asked for, what may not cross the link: it is ignored."""
+        link.refused += 1
+        self.counters["rules_refused"] += 1
+        now_s = self.host.now()
+        if now_s >= self._told_rules_s.get(link.info.name, 0.0):
+            self._told_rules_s[link.info.name] = now_s + TELL_AGAIN_S
+            self.host.log(
+                "warning",
+                "a neighbor sends what may not cross its link; it is dropped",
+                neighbor=link.info.name,
+                topic=name[:200],
+            )
 
     def _judge(
         self,
@@ -606,6 +639,8 @@ class Traffic:
             return
         self._pass_on(message, further, in_hand, key)
         if not route.to_local_broker:
+            if local is message:
+                self.retention.passed_by(message.topic)
             return
         if local is message:
             done = in_hand.wait_for_broker() if in_hand is not None else None

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from isthmus.cooperation.api import SessionInfo, SessionKind
+from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.exchange.host import Host
 from isthmus.exchange.link import admission as module
 from isthmus.exchange.link.admission import Admission
@@ -31,11 +32,15 @@ class Desk:
         host = cast("Host", HandHost())
         self.links: dict[str, Link] = {}
         self.wanted: set[Peer] = set()
+        self.rules = NO_RULES
         self.conflict = IdConflict(host, "m", 7.0)
         self.admission = Admission(HERE, self.links, cast("Dialing", self), self.conflict)
 
     def wants(self, peer: Peer) -> bool:
         return peer in self.wanted
+
+    def rules_for(self, hello: Hello) -> LinkRules:
+        return self.rules
 
     def linked(self, *, initiator: str, lanes: int = 1, up: bool = True) -> Link:
         info = SessionInfo(1, SessionKind.NEIGHBOR, "x")

@@ -133,6 +133,9 @@ class Node:
     def number(self, message: Message) -> None:
         """Not in a tree."""
 
+    def broke_rules(self, link: Link, name: str) -> None:
+        self.troubles.append(name)
+
     def retained_trouble(self, link: Link, error: RemoteProtocolError) -> None:
         self.troubles.append(str(error))
 
