@@ -196,9 +196,12 @@ class Recovery:
         if names:
             self._host.log("info", "recovering", awaits=" ".join(names))
         if forgot:
-            until_s = self._host.now() + self._hold_s
-            timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
-            self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
+            self._await_unknown()
+
+    def _await_unknown(self) -> None:
+        until_s = self._host.now() + self._hold_s
+        timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
+        self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
 
     def _look_for_unknown(self, until_s: float) -> None:
         if self._host.now() < until_s and not self._peers_are_back():
