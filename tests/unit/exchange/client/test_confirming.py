@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.exchange.client.confirming import Confirming, ConfirmSettings
+from isthmus.exchange.client.confirming import TOLD_AT_ONCE, Confirming, ConfirmSettings
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.traffic.message import Fate
 from isthmus.mqtt.publish_layout import PUBACK, PUBREC, acknowledgment
@@ -22,7 +22,7 @@ class Desk:
         self.engine = Engine(1)
         self.call_later = self.engine.call_later
         self.told = b""
-        self.writes = 0
+        self.writes = self.longest = 0
         self.to_broker = b""
         self.unconfirmed = 0
         self.closed = False
@@ -37,6 +37,7 @@ class Desk:
         else:
             self.told += data
             self.writes += 1
+            self.longest = max(self.longest, len(data))
         return True
 
     def not_confirmed(self) -> None:
@@ -98,6 +99,19 @@ def test_what_is_confirmed_in_one_turn_is_told_in_one_write() -> None:
     desk.engine.run_until(0.0)
     assert desk.told == b"".join(acknowledgment(PUBACK, number) for number in (1, 2, 3))
     assert desk.writes == 1
+
+
+def test_very_many_are_told_in_slices_and_in_order() -> None:
+    desk = Desk()
+    count = 3 * TOLD_AT_ONCE + 7
+    told = [desk.confirming.publish(number, 1) for number in range(1, count + 1)]
+    for number in range(1, count + 1):
+        desk.confirming.answer(acknowledgment(PUBACK, number))
+    for confirmed in told:
+        confirmed(Fate.SAFE)
+    desk.engine.run_until(0.0)
+    assert (desk.longest, desk.writes) == (4 * TOLD_AT_ONCE, 4)
+    assert desk.told == b"".join(acknowledgment(PUBACK, n) for n in range(1, count + 1))
 
 
 def test_one_that_is_late_closes_the_connection_of_a_client_of_3_1_1_once() -> None:
