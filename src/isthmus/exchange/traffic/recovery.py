@@ -204,6 +204,7 @@ class Recovery:
         until_s = self._host.now() + self._hold_s
         timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
         self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
+        self._host.log("info", "recovering", awaits=UNKNOWN, for_s=YOUNG_S)
 
     def _look_for_unknown(self, until_s: float) -> None:
         if self._host.now() < until_s and not self._peers_are_back():
