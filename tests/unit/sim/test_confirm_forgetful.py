@@ -8,11 +8,13 @@ from __future__ import annotations
 import pytest
 
 from isthmus.exchange.client.confirming import ConfirmSettings
+from isthmus.exchange.client.returning import Returning
 from isthmus.exchange.link.links import LinkSettings
-from isthmus.exchange.traffic.recovery import UNKNOWN, YOUNG_S
+from isthmus.exchange.traffic.recovery import UNKNOWN, YOUNG_S, Recovery
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode
+from isthmus.sim.soak import soak
 
 BACK_S = 30.0
 FOR_EVER = 0xFFFF_FFFF
@@ -207,3 +209,24 @@ def test_more_than_may_wait_is_refused_and_not_confirmed() -> None:
     assert set(publisher.acknowledged) <= set(at_b.payloads())
     assert not s.exchange.recovery.active
     assert h.exchange.counters["given_up"] == 0
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What is left out."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Recovery, "_await_unknown"),
+        (Returning, "start"),
+        (Returning, "is_back"),
+    ],
+)
+def test_the_profile_finds_what_is_left_out(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, _nothing)
+    found = soak("sf?confirm=fabric", range(1, 13), profile="forgetful", max_failures=1)
+    assert found.failures
+    assert "is confirmed, not at" in found.failures[0][2]

@@ -46,6 +46,8 @@ from isthmus.mqtt.publish_layout import (
 __all__ = ["LOCAL", "ConfirmSettings", "Confirming", "Publisher"]
 
 _ANSWERS: Final = frozenset((PUBACK, PUBREC))
+TOLD_AT_ONCE: Final = 1_000
+"""Of messages that need not wait any longer, so many are told in a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class Confirming:
     """What of one connection is not confirmed."""
 
     __slots__ = (
+        "_advancing",
         "_answers",
         "_by_id",
         "_client",
@@ -165,6 +168,8 @@ class Confirming:
         self._unsent: list[bytes] = []
         """In the midst of a long packet, behind which it goes."""
         self._timer: Cancellable | None = None
+        self._advancing = False
+        """It will be looked in the next turn what need not wait any longer."""
 
     def __bool__(self) -> bool:
         """Whether what the broker says is to be looked at."""
@@ -184,7 +189,7 @@ class Confirming:
                 del unreleased.unconfirmed[packet_id]
                 if fate is Fate.MISSED:
                     unreleased.release(packet_id)  # if it is sent again, it is passed on again
-            entry.waits.advance()
+            entry.waits.advance_soon()
 
         return confirmed
 
@@ -226,7 +231,12 @@ class Confirming:
     def _next_answers(self) -> bytes:
         """What need not wait any longer."""
         answers, passed = self._answers, list[bytes]()
+        left = TOLD_AT_ONCE
         while answers:
+            if not left:
+                self.advance_soon()
+                break
+            left -= 1
             frame, entry = answers[0]
             if entry is not None and entry.is_open:
                 break
@@ -245,8 +255,15 @@ class Confirming:
             passed.append(self._refusal(frame, reason))
         return b"".join(passed)
 
-    def advance(self) -> None:
+    def advance_soon(self) -> None:
+        """The fabric has spoken: of many messages in a turn, perhaps, which are told together."""
+        if self._answers and not self._advancing:
+            self._advancing = True
+            self._client.call_later(0.0, self._advance)
+
+    def _advance(self) -> None:
         """The fabric has spoken, or time is over."""
+        self._advancing = False
         if told := self._next_answers():
             self._unsent.append(told)
             self.flush()
@@ -272,7 +289,7 @@ class Confirming:
             late.popleft().late = True
         if late:
             self._timer = self._client.call_later(late[0].until_s - now_s, self._too_late)
-        self.advance()
+        self._advance()
 
     def close(self) -> None:
         """The connection ends: nobody waits any more."""

@@ -102,19 +102,21 @@ class Awaited:
     def for_another(self, name: str, timer: Cancellable) -> Awaited:
         """What waits for this one waits for `name` as well, unless it came from there."""
         other = Awaited(name, timer)
+        other.bytes = self.bytes
+        other._messages = self._messages.copy()
         for topic, entries in self._topics.items():
-            waiting = [
-                entry
-                for entry in entries
-                if (source := entry.message.came_from) is None or source.name != name
-            ]
-            for entry in waiting:
-                if entry.in_hand is not None:
-                    entry.in_hand.wait_for(name)
-                other.bytes += entry.cost
-            if waiting:
-                other._topics[topic] = waiting
-                other._messages.update(entry.message for entry in waiting)
+            waiting = other._topics[topic] = []
+            for entry in entries:
+                source = entry.message.came_from
+                if source is not None and source.name == name:
+                    other.bytes -= entry.cost
+                    other._messages.discard(entry.message)
+                else:
+                    waiting.append(entry)
+                    if entry.in_hand is not None:
+                        entry.in_hand.wait_for(name)
+            if not waiting:
+                del other._topics[topic]
         return other
 
     def waits_on(self, topic: bytes) -> bool:
@@ -196,9 +198,13 @@ class Recovery:
         if names:
             self._host.log("info", "recovering", awaits=" ".join(names))
         if forgot:
-            until_s = self._host.now() + self._hold_s
-            timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
-            self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
+            self._await_unknown()
+
+    def _await_unknown(self) -> None:
+        until_s = self._host.now() + self._hold_s
+        timer = self._host.call_later(YOUNG_S, lambda: self._look_for_unknown(until_s))
+        self.awaited[UNKNOWN] = Awaited(UNKNOWN, timer)
+        self._host.log("info", "recovering", awaits=UNKNOWN, for_s=YOUNG_S)
 
     def _look_for_unknown(self, until_s: float) -> None:
         if self._host.now() < until_s and not self._peers_are_back():

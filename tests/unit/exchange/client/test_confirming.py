@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.exchange.client.confirming import Confirming, ConfirmSettings
+from isthmus.exchange.client.confirming import TOLD_AT_ONCE, Confirming, ConfirmSettings
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.traffic.message import Fate
 from isthmus.mqtt.publish_layout import PUBACK, PUBREC, acknowledgment
@@ -22,6 +22,7 @@ class Desk:
         self.engine = Engine(1)
         self.call_later = self.engine.call_later
         self.told = b""
+        self.writes = self.longest = 0
         self.to_broker = b""
         self.unconfirmed = 0
         self.closed = False
@@ -35,6 +36,8 @@ class Desk:
             self.to_broker += data
         else:
             self.told += data
+            self.writes += 1
+            self.longest = max(self.longest, len(data))
         return True
 
     def not_confirmed(self) -> None:
@@ -47,11 +50,13 @@ class Desk:
 def test_nothing_is_kept_of_what_is_over() -> None:
     """Whatever `confirm_s` is: a fast publisher would fill the memory with what is confirmed."""
     desk = Desk()
+    told = 0
     for number in range(10_000):
         confirmed = desk.confirming.publish(number % 100 + 1, 1)
-        assert desk.confirming.answer(acknowledgment(PUBACK, number % 100 + 1)) == b""
+        told += len(desk.confirming.answer(acknowledgment(PUBACK, number % 100 + 1)))
         confirmed(Fate.SAFE)
-    assert len(desk.told) == 40_000
+    desk.engine.run_until(0.0)
+    assert told + len(desk.told) == 40_000
     assert len(desk.confirming._late) <= 1
     assert not desk.confirming
 
@@ -63,6 +68,7 @@ def test_both_must_have_it(order: str) -> None:
     if order == "broker first":
         assert desk.confirming.answer(acknowledgment(PUBACK, 7)) == b""
         confirmed(Fate.SAFE)
+        desk.engine.run_until(0.0)
         assert desk.told == acknowledgment(PUBACK, 7)
     else:
         confirmed(Fate.SAFE)
@@ -78,7 +84,34 @@ def test_who_hangs_up_is_told_nothing(head: int) -> None:
     desk.confirming.close()
     desk.engine.run_until(2 * WITHIN_S)
     confirmed(Fate.SAFE)
+    desk.engine.run_until(3 * WITHIN_S)
     assert (desk.told, desk.to_broker, desk.closed, desk.unconfirmed) == (b"", b"", False, 0)
+
+
+def test_what_is_confirmed_in_one_turn_is_told_in_one_write() -> None:
+    desk = Desk()
+    told = [desk.confirming.publish(number, 1) for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        desk.confirming.answer(acknowledgment(PUBACK, number))
+    for confirmed in reversed(told):
+        confirmed(Fate.SAFE)
+    assert desk.writes == 0
+    desk.engine.run_until(0.0)
+    assert desk.told == b"".join(acknowledgment(PUBACK, number) for number in (1, 2, 3))
+    assert desk.writes == 1
+
+
+def test_very_many_are_told_in_slices_and_in_order() -> None:
+    desk = Desk()
+    count = 3 * TOLD_AT_ONCE + 7
+    told = [desk.confirming.publish(number, 1) for number in range(1, count + 1)]
+    for number in range(1, count + 1):
+        desk.confirming.answer(acknowledgment(PUBACK, number))
+    for confirmed in told:
+        confirmed(Fate.SAFE)
+    desk.engine.run_until(0.0)
+    assert (desk.longest, desk.writes) == (4 * TOLD_AT_ONCE, 4)
+    assert desk.told == b"".join(acknowledgment(PUBACK, n) for n in range(1, count + 1))
 
 
 def test_one_that_is_late_closes_the_connection_of_a_client_of_3_1_1_once() -> None:
