@@ -84,7 +84,7 @@ def with_apart_table(page: str, record: dict[str, Any]) -> str:
         f"QoS {plan['qos']}. Commit {record['commit']}, {record['date'][:10]}, {machine['cores']} "
         f"cores, load {machine['load_average'][0]:.0f} when it ended.",
         "",
-        "| algorithm | stopped, s | the others, messages a second: before, meanwhile (the slowest) | "
+        "| algorithm | stopped, s | the others, messages a second: before, meanwhile (slowest) | "
         "on disk at the end | missing, twice, out of order | all there after, s |",
         "|---|---|---|---|---|---|",
     ]
