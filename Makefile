@@ -21,7 +21,8 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
-	bench-closed-loop bench-fabric bench-confirm bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-confirm bench-apart bench-against bench-load bench-pipeline bench-hostile \
+	bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill apart soak \
 	five-brokers \
 	lock clean
 
@@ -94,6 +95,9 @@ bench-relay: test-deps  ## a node in front of Mosquitto against Mosquitto alone
 bench-closed-loop: test-deps  ## publishers that wait for PUBACKs: does resting slow them down?
 	$(BIN)/python benchmarks/bench_closed_loop.py $(ARGS)
 
+bench-apart: test-deps  ## a node is away for ten minutes at 10,000 messages a second
+	$(BIN)/python benchmarks/bench_apart.py $(ARGS)
+
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
 
@@ -133,6 +137,10 @@ soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 fo
 
 five-brokers: test-deps  ## five brokers of five makes, found by discovery; the how-to page
 	$(BIN)/python scripts/five_brokers.py
+
+apart: test-deps  ## one of five brokers hangs for two minutes; the table of the guarantees
+	APART_RECORD=docs/explanation/apart.json $(BIN)/pytest -q -m slow tests/e2e/test_apart.py
+	PYTHONPATH=tests $(BIN)/python -m e2e.kill_table
 
 kill: test-deps  ## nodes and brokers of a running fabric are killed; the tables of the guarantees
 	KILL_RECORD=docs/explanation/kill.json $(BIN)/pytest -q -m slow tests/e2e/test_kill.py

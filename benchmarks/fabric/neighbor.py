@@ -214,9 +214,21 @@ class Neighbor:
     def neighbor_left(self, key: str) -> None:
         """There is no broker here."""
 
-    def inject(self, message: Message, key: str, done: Callable[[], None] | None) -> bool:
+    def inject(
+        self,
+        message: Message,
+        key: str,
+        done: Callable[[], None] | None,
+        kept: Callable[[], None] | None = None,
+    ) -> bool:
         self.injected += 1
         return True
+
+    def set_broker_apart(self, key: str) -> bool:
+        return False
+
+    def publish_left(self, key: str) -> None:
+        """Nothing is kept."""
 
     def give_up_injected(self, key: str, size: int) -> int:
         return 0
@@ -241,6 +253,23 @@ class Neighbor:
 
     def append_state(self, name: str, more: bytes) -> None:
         """Nothing is kept."""
+
+    def spools(self) -> Mapping[str, int]:
+        return {}
+
+    def load_spool(self, file: str, size: int) -> bytes:
+        raise NotImplementedError("nothing is kept")
+
+    def write_spool(self, file: str, offset: int, data: bytes, done: Callable[[str], None]) -> None:
+        raise NotImplementedError("nothing is kept")
+
+    def read_spool(
+        self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]
+    ) -> None:
+        raise NotImplementedError("nothing is kept")
+
+    def drop_spool(self, file: str) -> None:
+        raise NotImplementedError("nothing is kept")
 
     def log(self, level: str, event: str, **fields: object) -> None:
         if level in ("warning", "error"):

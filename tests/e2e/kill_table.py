@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "APART_RECORD",
     "CONFIRM_RECORD",
     "PAGE",
     "RECORD",
     "TREE_PAGE",
     "TREE_RECORD",
     "main",
+    "with_apart_table",
     "with_confirm_table",
     "with_table",
     "with_tree_table",
@@ -31,6 +33,8 @@ RECORD = DOCS / "kill.json"
 CONFIRM_RECORD = DOCS / "kill-confirm.json"
 TREE_PAGE = DOCS / "tree.md"
 TREE_RECORD = DOCS / "kill-tree.json"
+APART_RECORD = DOCS / "apart.json"
+APART_MARKED = re.compile(r"(<!-- apart -->\n).*(<!-- /apart -->)", re.DOTALL)
 MARKED = re.compile(r"(<!-- kill -->\n).*(<!-- /kill -->)", re.DOTALL)
 CONFIRM_MARKED = re.compile(r"(<!-- kill-confirm -->\n).*(<!-- /kill-confirm -->)", re.DOTALL)
 
@@ -85,6 +89,31 @@ def _rows(faults: Iterable[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def with_apart_table(page: str, record: dict[str, Any]) -> str:
+    """`page` with what `record` says of brokers that hang between the marks."""
+    plan, machine = record["plan"], record["machine"]
+    lines = [
+        f"{plan['messages_per_s_and_publisher']:g} messages a second of each of two publishers at "
+        f"QoS {plan['qos']}. Commit {record['commit']}, {record['date'][:10]}, {machine['cores']} "
+        f"cores, load {machine['load_average'][0]:.0f} when it ended.",
+        "",
+        "| algorithm | stopped, s | the others, messages a second: before, meanwhile (slowest) | "
+        "on disk at the end | missing, twice, out of order | all there after, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in record["runs"]:
+        before, meanwhile = run["rate_before_per_s"], run["rate_while_stopped_per_s"]
+        slowest = min(before, key=lambda name: meanwhile[name] / before[name])
+        lines.append(
+            f"| `{run['algorithm']}` | {run['stopped_s']:g} | {before[slowest]:g}, "
+            f"{meanwhile[slowest]:g} | {run['messages_on_disk']:,} of {run['sent']:,} | "
+            f"{run['missing']}, {run['twice']}, {run['out_of_order']} | "
+            f"{run['all_there_after_s']:g} |"
+        )
+    text = "\n".join(lines)
+    return APART_MARKED.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page)
+
+
 def with_tree_table(page: str, record: dict[str, Any]) -> str:
     """The page of `tree` with what `record` says between the marks."""
     plan, machine = record["plan"], record["machine"]
@@ -119,7 +148,8 @@ def with_tree_table(page: str, record: dict[str, Any]) -> str:
 def main() -> int:
     """Write the pages anew."""
     page = with_table(PAGE.read_text(), json.loads(RECORD.read_text()))
-    PAGE.write_text(with_confirm_table(page, json.loads(CONFIRM_RECORD.read_text())))
+    page = with_confirm_table(page, json.loads(CONFIRM_RECORD.read_text()))
+    PAGE.write_text(with_apart_table(page, json.loads(APART_RECORD.read_text())))
     record = json.loads(TREE_RECORD.read_text())
     TREE_PAGE.write_text(with_tree_table(TREE_PAGE.read_text(), record))
     return 0

@@ -6,9 +6,9 @@
        │
       bad               its broker is stopped, and goes on later
 
-Publishers at `one` and `hub`, subscribers everywhere.  The subscriber at `bad` gets everything, each
-message once, in order.  The figures of docs/explanation/guarantees.md are those of apart.json, which
-`make apart` writes: the slow test records where ``APART_RECORD`` says.
+Publishers at `one` and `hub`, subscribers everywhere.  The subscriber at `bad` gets everything,
+each message once, in order.  The figures of docs/explanation/guarantees.md are those of apart.json,
+which `make apart` writes: the slow test records where ``APART_RECORD`` says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,10 @@ async def hang(fabric: NodeFabric, rate_per_s: float, calm_s: float, stopped_s: 
         for publisher in publishers:
             publisher.stopping = True
         deadline_s = time.monotonic() + 30 + stopped_s
-        while not _complete(publishers, subscribers) and time.monotonic() < deadline_s:
+        while time.monotonic() < deadline_s:
             await asyncio.sleep(0.1)
+            if _complete(publishers, subscribers):
+                break
         back_s = time.monotonic() - end_s
     finally:
         for task in tasks:
@@ -110,7 +113,7 @@ def _rate(subscriber: LoadSubscriber, begin_s: float, end_s: float) -> float:
 
 def _out_of_order(got: list[str], publisher: str) -> int:
     numbers = [int(each.partition(":")[2]) for each in got if each.startswith(f"{publisher}:")]
-    return sum(later < earlier for earlier, later in zip(numbers, numbers[1:], strict=False))
+    return sum(later < earlier for earlier, later in pairwise(numbers))
 
 
 def run(folder: Path, *, rate_per_s: float, calm_s: float, stopped_s: float, **options: Any) -> Any:
@@ -140,7 +143,7 @@ def test_a_broker_that_hangs_for_some_seconds_gets_all_once(tmp_path: Path) -> N
 @pytest.mark.timeout(1_200)
 def test_one_of_five_brokers_hangs_for_two_minutes(tmp_path: Path) -> None:
     runs = []
-    for algorithm in ("sf", "pf", "tree"):
+    for algorithm in ("sf", "tree"):
         folder = tmp_path / algorithm
         folder.mkdir()
         found = run(folder, rate_per_s=150.0, calm_s=20.0, stopped_s=120.0, algorithm=algorithm)

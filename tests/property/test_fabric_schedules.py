@@ -14,6 +14,7 @@ STARS = "isthmus_stars:StarPerTopic"
 QUICK = 50
 QUICK_ATTACKS = 12
 QUICK_MESHES = 15
+QUICK_APART = 8
 LONG = 2_000
 
 
@@ -57,6 +58,21 @@ def test_forgetful(algorithm: str) -> None:
     soaked = soak(f"{algorithm}?confirm=fabric", range(QUICK_ATTACKS), profile="forgetful")
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_ATTACKS
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+def test_set_apart(algorithm: str) -> None:
+    """Brokers hang, nodes are away for long, disks fill: all arrives, and nobody waits for ever."""
+    soaked = soak(algorithm, range(QUICK_APART), profile="apart", max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_APART
+
+
+def test_set_apart_and_confirmed() -> None:
+    """What waits on disk is not confirmed before it is at the broker."""
+    soaked = soak("sf?confirm=fabric", range(QUICK_APART), profile="apart", max_failures=1)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_APART
 
 
 @pytest.fixture

@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.kill_table import RECORD, TREE_PAGE, TREE_RECORD, with_table, with_tree_table
+from e2e.kill_table import (
+    APART_RECORD,
+    RECORD,
+    TREE_PAGE,
+    TREE_RECORD,
+    with_apart_table,
+    with_table,
+    with_tree_table,
+)
 from scripts import five_brokers
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +56,13 @@ def test_every_row_names_a_test() -> None:
 def test_every_test_that_is_named_exists() -> None:
     named = set(NAME.findall(PAGE.read_text()))
     assert named - all_tests() == set()
+
+
+def test_the_table_of_brokers_that_hang_is_that_of_the_record() -> None:
+    page = PAGE.read_text()
+    assert page == with_apart_table(page, json.loads(APART_RECORD.read_text())), (
+        "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
+    )
 
 
 def test_the_table_of_kills_is_that_of_the_record() -> None:

@@ -87,6 +87,10 @@ FABRIC_HELP = {
     "retained_topics": "Topics with a retained message, as known here.",
     "retained_bytes": "Bytes of these messages that are kept.",
     "retained_owed": "Topics whose retained message the broker has not acknowledged yet.",
+    "apart_destinations": "Neighbors and brokers (by neighbor) that are set apart.",
+    "apart_messages": "Messages that wait for them.",
+    "apart_bytes": "Bytes of these on disk.",
+    "apart_blocked": "1 when there is no room on disk for what waits, so that others wait.",
     "wills_armed": "Wills of clients that are connected now.",
     "wills_waiting": "Wills whose delay has begun.",
 }
@@ -181,7 +185,7 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
     for name, none in (("announced", 0), ("heard", 0), ("ignored", {})):
         yield _counter(f"discovery_{name}", discovery.get(name, none))
     topology, retained = fabric.get("topology", {}), fabric.get("retained", {})
-    wills = fabric.get("wills", {})
+    wills, apart = fabric.get("wills", {}), fabric.get("apart", [])
     values = {
         "nodes": len(topology.get("nodes", [])),
         "rings": topology.get("rings_total", len(topology.get("rings", []))),
@@ -189,6 +193,10 @@ def _fabric(fabric: Mapping[str, Any]) -> Iterator[Metric]:
         "retained_topics": retained.get("topics", 0),
         "retained_bytes": retained.get("bytes", 0),
         "retained_owed": retained.get("owed", 0),
+        "apart_destinations": len(apart),
+        "apart_messages": sum(each["messages"] for each in apart),
+        "apart_bytes": sum(each["bytes"] for each in apart),
+        "apart_blocked": any(each["problem"] for each in apart),
         "wills_armed": wills.get("armed", 0),
         "wills_waiting": wills.get("waiting", 0),
     }

@@ -99,13 +99,15 @@ class ApartGenerator(AttackGenerator):
         node, lasts_s = rng.choice(self.names), rng.uniform(2.0, 120.0)
         self._add("broker-hang", node, f"{lasts_s:.3f}")
         self._do_load(lasts_s)
+        part = rng.choice((0.5, 1.0))
         if node in self.mortal and rng.random() < 0.5:
+            part = 1.0  # else what follows could be a neighbor that is away
             at_s = rng.uniform(0.0, lasts_s)
             self._add("crash", node, rng.choice(("told", "torn")), after_s=at_s)
             self._add("restart", node, after_s=at_s + rng.choice((0.0, 0.3, 3.0)))
         if rng.random() < 0.3:
             self._do_full()
-        self.now_s += rng.choice((0.5, 1.0)) * lasts_s + RECONNECTED_S
+        self.now_s += part * lasts_s + RECONNECTED_S
 
     def _do_away(self) -> None:
         """A node is away; just before it is back, one that may have kept for it is killed."""

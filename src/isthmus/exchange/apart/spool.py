@@ -198,6 +198,11 @@ class Spool:
         if self._writing:
             return
         notes = bool(self._segments) and self._first > self._noted
+        while self._unwritten and self._unwritten[0].is_over:
+            self._unwritten.popleft()
+        if not self._unwritten:
+            self._tidy()
+            notes = bool(self._segments) and self._first > self._noted
         if not self._unwritten and not notes:
             return
         segment = self._tail()
@@ -253,8 +258,12 @@ class Spool:
 
     def _wrote(self, segment: _Segment, size: int, noted: int, problem: str) -> None:
         self._writing = False
-        if problem:
+        if problem and self._batch:
             self._not_written(problem)
+            self._tidy()
+            return
+        if problem:  # it was only noted how far it has come
+            self._tidy()
             return
         batch, self._batch = self._batch, []
         segment.size += size
@@ -294,6 +303,7 @@ class Spool:
         if not self._retry_set:
             self._retry_set = True
             self._host.call_later(RETRY_S, self._retry)
+        self.on_room()  # who has nothing left in memory takes them from here
 
     def _retry(self) -> None:
         self._retry_set = False
@@ -409,9 +419,9 @@ class Spool:
                 self.unwritten_bytes -= record.cost
                 entries.append(record.entry)
         self.problem = ""
-        self._tidy()
         assert self._owner is not None
         self._owner.loaded([], entries)
+        self._tidy()  # only now: who waits for room comes behind them
         self.on_room()
 
     # ---- acknowledgment ------------------------------------------------------------------

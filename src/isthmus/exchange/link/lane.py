@@ -90,7 +90,7 @@ class Writes(Protocol):
 class Outgoing:
     """A message that has not been acknowledged."""
 
-    __slots__ = ("cost", "in_hand", "label", "message", "number", "qos", "record", "released")
+    __slots__ = ("in_hand", "label", "message", "number", "qos", "record", "released")
 
     def __init__(
         self, message: Message, qos: int, in_hand: Held | None, label: bytes = b""
@@ -100,14 +100,17 @@ class Outgoing:
         self.in_hand = in_hand
         """Waits for it, if it came from a neighbor."""
         self.label = label
-        self.cost = message.cost + (IN_HAND_BYTES if in_hand is not None else 0)
-        """The bytes that it takes in memory, roughly."""
         self.record: Record | None = None
         """Its place on disk, if the neighbor is set apart."""
         self.number = _UNSENT
         """Given when it is sent first."""
         self.released = False
         """QoS 2: PUBREC came, the message itself is no longer needed."""
+
+    @property
+    def cost(self) -> int:
+        """The bytes that it takes in memory, roughly."""
+        return self.message.cost + (IN_HAND_BYTES if self.in_hand is not None else 0)
 
     def finish(self, neighbor: str) -> None:
         """`neighbor`, whom it was for, has it, or does without it."""
@@ -119,7 +122,7 @@ class Outgoing:
     def is_kept(self, neighbor: str) -> None:
         """It is on disk: who waits for `neighbor` need not wait any longer."""
         if self.in_hand is not None:
-            in_hand, self.in_hand = self.in_hand, None
+            in_hand, self.in_hand = self.in_hand, _NOBODY
             in_hand.acknowledged_by(neighbor)
 
 
@@ -385,6 +388,20 @@ class Held(Protocol):
     def acknowledged_by(self, branch: str) -> None:
         """`branch` has it, or does without it."""
         ...
+
+
+class _Nobody:
+    """Who waited for what is on disk; it counts as it did."""
+
+    message = Message(b"", b"")
+    size = 0
+
+    def wait_for(self, branch: str) -> None: ...
+
+    def acknowledged_by(self, branch: str) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 class Incoming:

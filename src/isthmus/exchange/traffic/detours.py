@@ -45,7 +45,13 @@ class Detours:
         counters: Counter[str],
         routes: Routes,
         by_session: dict[SessionInfo, Link],
+        sets_apart: bool = False,
     ) -> None:
+        """If it `sets_apart`, who sends waits when too much waits for a neighbor that is awaited.
+
+        Others have much on disk for a node that was away: more than it may keep in memory for who
+        is not back yet.
+        """
         self._host = host
         self._links = links
         self._guard = guard
@@ -55,6 +61,9 @@ class Detours:
         self.recovery = Recovery(
             host, self, hold_s=links.settings.hold_s, peers_are_back=self._peers_are_back
         )
+        self._sets_apart = sets_apart
+        self._held: list[Callable[[], None]] = []
+        """Lets clients go on that are held for neighbors that are awaited."""
         self._looking = False
         self._tasks: deque[Iterator[None]] = deque()
         self._ways_round: dict[str, tuple[str | None, float]] = {}
@@ -91,6 +100,7 @@ class Detours:
                     self._send_if_wanted(awaited.name, entry)
                 yield
         self.recovery.settled(awaited)
+        self._release()
 
     def _peers_are_back(self) -> bool:
         linked = (peer.link for peer in self._links.peers.values())
@@ -111,6 +121,7 @@ class Detours:
 
     def awaits_changed(self) -> None:
         self._routes.algorithm.on_neighbors_back()
+        self._release()
         if not self.recovery.active:
             self._host.log("info", "recovered")
 
@@ -134,7 +145,7 @@ class Detours:
             entry.message.misses()  # who is away is given up for nobody who can send again
             return
         awaited.wait(entry)
-        if awaited.bytes > queue_bytes:
+        if awaited.bytes > queue_bytes and not self._sets_apart:
             self._host.log(
                 "warning",
                 "neighbor given up: too much waits for it and it is not back",
@@ -142,6 +153,23 @@ class Detours:
                 bytes=awaited.bytes,
             )
             self.recovery.miss(awaited.name)
+
+    def has_room(self) -> bool:
+        """Whether more may wait for neighbors that are awaited."""
+        if not self.recovery.active or not self._sets_apart:
+            return True
+        bound = self._links.settings.queue_bytes
+        waiting = (*self.recovery.awaited.values(), *self.recovery.back.values())
+        return all(each.bytes <= bound for each in waiting)
+
+    def when_room(self, go_on: Callable[[], None]) -> None:
+        self._held.append(go_on)
+
+    def _release(self) -> None:
+        if self._held and self.has_room():
+            held, self._held = self._held, []
+            for go_on in held:
+                go_on()
 
     def _look_through(self) -> None:
         """Routes have changed: some of those that are not all back may want what waits."""

@@ -17,7 +17,7 @@ What waits came in order and is sent in order, topic by topic ([MQTT-4.6.0]) and
 comes later on a topic waits behind what is left of it.  It is unacknowledged to the neighbor it
 came from, so that nothing is lost if this node crashes again, but for what is older than `in_hand`
 allows.  What waits for one neighbor is bounded by `queue_bytes`; beyond, the neighbor is given up,
-as one is whose link is down.
+as one is whose link is down; or, if destinations are set apart, who sends has to wait.
 
 A node that keeps nothing does not know whom to await.  If it confirms messages (`confirming`), it
 must not do so without neighbors that are not back yet.  So for `YOUNG_S` it awaits `UNKNOWN`, who

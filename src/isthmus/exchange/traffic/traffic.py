@@ -108,6 +108,7 @@ class Traffic:
             counters=counters,
             routes=self.routes,
             by_session=self.by_session,
+            sets_apart=sets_apart,
         )
         self.recovery = self.detours.recovery
         self._max_label_bytes = max_label_bytes
@@ -291,6 +292,9 @@ class Traffic:
         elif route.neighbors or self.recovery.active:
             self.counters["published_to_links"] += bool(route.neighbors)
             self._pass_on(message, route, confirmation, "")
+            if message.qos and not self.detours.has_room():
+                self.counters["publishers_held"] += 1
+                self.detours.when_room(hold())
             if message.qos or message.retain:
                 room = Room.UNACKNOWLEDGED if message.qos else Room.UNTAKEN
                 for session in route.neighbors:
@@ -604,7 +608,7 @@ class Traffic:
         """Whether more may wait where `message` waits."""
         if self.pending.has(message.topic) and not self.pending.has_room():
             return False
-        if not self.provisional.has_room():
+        if not self.provisional.has_room() or not self.detours.has_room():
             return False
         links = [self.by_session.get(session) for session, _ in message.passed_to]
         return not any(link is not None and self._is_full(link) for link in links)

@@ -306,8 +306,8 @@ def _act(operations: list[tuple[str, int]], seed: int) -> None:
             put += many
         elif what == "take":
             for _ in range(many):
-                if (body := queue.take()) is not None:
-                    got.append(body)
+                if (taken := queue.take()) is not None:
+                    got.append(taken)
         elif what == "work":
             host.engine.run_until(host.engine.now_s + 0.3)
             for _ in range(min(many, len(host.todo))):

@@ -170,6 +170,19 @@ def test_a_broker_that_hangs_is_noticed_and_nothing_is_blamed(rig: Rig) -> None:
     assert rig.lost == ["a"]
 
 
+def test_a_broker_that_hangs_on_a_machine_that_lives_is_waited_for(rig: Rig) -> None:
+    rig.host.machine_silent_s = 1.0
+    rig.broker.answers = False
+    rig.inject(b"x")
+    rig.broker.run(20 * module.SILENT_S)
+    assert rig.own.silent
+    assert rig.own.standing == 1
+    assert len(rig.broker.connects) == 1
+    rig.host.machine_silent_s = module.GONE_S
+    rig.broker.run(2 * module.PING_S)
+    assert rig.own.standing == 0
+
+
 def test_a_broker_that_is_away_is_tried_again_less_and_less_often() -> None:
     rig = Rig()
     rig.broker.takes = False
