@@ -51,6 +51,23 @@ def test_confirmed(algorithm: str, profile: str) -> None:
     assert soaked.deliveries > QUICK_ATTACKS
 
 
+@pytest.mark.parametrize("profile", ["outages", "kills", "double", "clocks"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_rules(algorithm: str, profile: str) -> None:
+    """Of links that not everything may cross, nor under the same name."""
+    soaked = soak(f"{algorithm}?rules=drawn", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
+@pytest.mark.parametrize("profile", ["outages", "kills", "churn", "chaos", "double", "clocks"])
+def test_routed_retained(profile: str) -> None:
+    """Retained messages are where they are wanted, also by who comes late."""
+    soaked = soak("sf?retained=routed", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
 @pytest.fixture
 def stars(monkeypatch: pytest.MonkeyPatch) -> str:
     """A star for every topic, over full meshes."""

@@ -5,6 +5,8 @@ site ── hub ── office        `site` dials, with a prefix: its names are 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isthmus.cooperation.link_rules import LinkRules
@@ -202,6 +204,27 @@ def test_the_acceptors_rules_hold_too() -> None:
     fabric.settle()
     assert client.payloads() == [b"2"]
     assert a.exchange.status()["links"][0]["rules"]["out"] == ["open/#"]
+
+
+def test_a_peer_that_is_not_known_at_first_is_greeted_anew() -> None:
+    """It does not say where it is to be dialed; when it answers there, it is known."""
+    fabric = SimFabric(algorithm="sf")
+    a, b = fabric.node("a"), fabric.node("b")
+    dialing = a.exchange.links.dialing
+    dialing._hello = replace(dialing._hello, address="")
+    fabric.link(a, b)
+    fabric.link(b, a, rules=LinkRules(None, ("open/#",)))
+    client = b.client("c")
+    client.subscribe("#")
+    fabric.settle()
+    assert a.exchange.status()["links"][0]["rules"]["out"] == ["open/#"]
+    publisher = a.client("p")
+    fabric.settle()
+    publisher.publish("secret", b"1", qos=1)
+    publisher.publish("open/x", b"2", qos=1)
+    fabric.settle()
+    assert client.payloads() == [b"2"]
+    check_at_rest(fabric)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
