@@ -11,6 +11,7 @@ import pytest
 
 from isthmus.cooperation.link_rules import LinkRules
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.packets import Will
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import check_at_rest
@@ -257,6 +258,16 @@ def test_rules_that_change_with_a_restart(algorithm: str) -> None:
     assert ("d", b"4") in got(here)
     assert not {b"5", b"for later"} & set(here.payloads())
     check_at_rest(fabric, retained=False)
+
+
+def test_rules_are_part_of_what_is_proved() -> None:
+    fabric = SimFabric(link=LinkSettings(secret=b"0123456789abcdef"))
+    site, hub = fabric.node("site"), fabric.node("hub")
+    fabric.link(site, hub, rules=SITE)
+    fabric.link(hub, site, rules=LinkRules(None, ("site-1/plant/é",)))
+    fabric.settle()
+    assert site.exchange.status()["links"][0]["rules"]["out"] == ["plant/é"]
+    assert not site.exchange.links.refusals["authentication"]
 
 
 def test_a_peer_with_other_rules_has_to_be_removed_first() -> None:
