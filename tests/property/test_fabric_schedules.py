@@ -60,6 +60,15 @@ def test_forgetful(algorithm: str) -> None:
     assert soaked.deliveries > QUICK_ATTACKS
 
 
+@pytest.mark.parametrize("profile", ["outages", "kills", "double", "clocks"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_rules(algorithm: str, profile: str) -> None:
+    """Of links that not everything may cross, nor under the same name."""
+    soaked = soak(f"{algorithm}?rules=drawn", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
 @pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
 def test_set_apart(algorithm: str) -> None:
     """Brokers hang, nodes are away for long, disks fill: all arrives, and nobody waits for ever."""
@@ -73,6 +82,14 @@ def test_set_apart_and_confirmed() -> None:
     soaked = soak("sf?confirm=fabric", range(QUICK_APART), profile="apart", max_failures=1)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_APART
+
+
+@pytest.mark.parametrize("profile", ["outages", "kills", "churn", "chaos", "double", "clocks"])
+def test_routed_retained(profile: str) -> None:
+    """Retained messages are where they are wanted, also by who comes late."""
+    soaked = soak("sf?retained=routed", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
 
 
 @pytest.fixture

@@ -161,8 +161,12 @@ class NodeFabric:
         links_of: Mapping[str, Mapping[str, Any]] | None = None,
         state: bool = False,
         cooperation: Mapping[str, Any] | None = None,
+        rules: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
-        """`link` is every node's ``[link]``; `links_of` has more of it for single nodes."""
+        """`link` is every node's ``[link]``; `links_of` has more of it for single nodes.
+
+        `rules` has more of the ``[[peer]]`` of a link.
+        """
         require_broker(broker)
         self.folder = folder
         self.algorithm = algorithm
@@ -171,6 +175,7 @@ class NodeFabric:
         self.link_ports: dict[str, int] = {}
         self.taps: dict[tuple[str, str], LinkTap] = {}
         self._links = list(links)
+        self._rules = rules or {}
         self._tapped = tapped
         self._exit = ExitStack()
         for name in dict.fromkeys([*names, *(end for pair in links for end in pair)]):
@@ -208,7 +213,9 @@ class NodeFabric:
         for name, node in self.nodes.items():
             node.tables["broker"]["url"] = f"mqtt://127.0.0.1:{self.brokers[name].port}"
         for dialer, acceptor in self._links:
-            self.nodes[dialer].peers.append({"address": self.address(dialer, acceptor)})
+            address = self.address(dialer, acceptor)
+            more = self._rules.get((dialer, acceptor), {})
+            self.nodes[dialer].peers.append({"address": address, **more})
         for node in self.nodes.values():
             self._exit.callback(node.stop)
             node.launch()

@@ -178,11 +178,7 @@ class Crossing:
 
     def __init__(self, own: LinkRules, theirs: LinkRules) -> None:
         """Raises `ValueError` if both ends have a prefix."""
-        if own.prefix and theirs.prefix:
-            raise ValueError(
-                f"both ends of the link set a prefix, {own.prefix[:80]!a} and "
-                f"{theirs.prefix[:80]!a}; only one of them may"
-            )
+        self.check(own, theirs)
         self.own = own
         self.theirs = theirs
         self._put = own.prefix
@@ -192,6 +188,15 @@ class Crossing:
         self.into = _both(_plain(own.into), self._as_own(theirs.out))
         self._leaving: dict[bytes, bytes | None] = {}
         self._coming: dict[bytes, bytes | None] = {}
+
+    @staticmethod
+    def check(own: LinkRules, theirs: LinkRules) -> None:
+        """Raises `ValueError` if the two cannot go together."""
+        if own.prefix and theirs.prefix:
+            raise ValueError(
+                f"both ends of the link set a prefix, {own.prefix[:80]!a} and "
+                f"{theirs.prefix[:80]!a}; only one of them may"
+            )
 
     @classmethod
     def of(cls, own: LinkRules, theirs: LinkRules) -> Crossing | None:

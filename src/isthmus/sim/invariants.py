@@ -44,6 +44,8 @@ def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
     if retained:
         check_retained(fabric)
     for node in fabric.nodes.values():
+        if refused := node.exchange.counters["rules_refused"]:
+            raise Violation(f"{node.name} was sent what may not cross its links {refused} times")
         for link in node.exchange.links:
             if link.state.session and (waiting := link.unacked()):
                 raise Violation(

@@ -22,6 +22,7 @@ from isthmus.config.files import (
     peer_from,
 )
 from isthmus.config.toml_lines import KeyLines
+from isthmus.cooperation.link_rules import LinkRules
 from isthmus.errors import ConfigError, ConfigMistake, IsthmusError
 from isthmus.fabric.joining import for_this_run
 from isthmus.fabric.links import fabric_links, notes
@@ -343,6 +344,7 @@ def test_pending_bytes_below_packet_bytes(write: Write) -> None:
     assert set(found) == {"limits.pending_bytes"}
 
 
+PEER = '[[peer]]\naddress = "127.0.0.1:9"\n'
 LINKED = MINIMAL + '[listen]\nlink = "127.0.0.1:7883"\n'
 
 
@@ -362,6 +364,24 @@ LINKED = MINIMAL + '[listen]\nlink = "127.0.0.1:7883"\n'
             '[[peer]]\naddress = "127.0.0.1:9"\n[cooperation]\nalgorithm = "none"',
             "cooperation.algorithm",
             ["there are peers", '"sf"'],
+        ),
+        (f'{PEER}out = ["a/#/b"]', "peer[0].out[0]", ["# that is not the whole"]),
+        (f'{PEER}in = ["a", "$SYS/#"]', "peer[0].in[1]", ["stays with its broker"]),
+        (f'{PEER}out = "a/#"', "peer[0].out", ["must be a list", '["plant/#"]']),
+        (f'{PEER}inn = ["a/#"]', "peer[0].inn", ["did you mean 'in'?"]),
+        (f'{PEER}prefix = "site-1"', "peer[0].prefix", ["slash", '"site-1/"']),
+        (f'{PEER}prefix = "a/+/"', "peer[0].prefix", ["wildcard"]),
+        (f"{PEER}out = {['x' * 200 + str(n) for n in range(40)]}", "peer[0].out", ["4096"]),
+        (f"{PEER}out = []\nin = []", "peer[0].out", ["nothing crosses"]),
+        (
+            f'{PEER}in = ["a/#"]\n[cooperation]\nalgorithm = "tree"',
+            "peer[0].in",
+            ["knows no rules", "pf or sf"],
+        ),
+        (
+            '[cooperation]\nalgorithm = "pf"\nretained = "routed"',
+            "cooperation.retained",
+            ["cannot route retained messages", "sf"],
         ),
     ],
 )
@@ -440,6 +460,16 @@ def test_secrets_are_hidden_wherever_a_model_is_shown(write: Write) -> None:
 def test_an_algorithms_own_keys_are_passed_on(write: Write) -> None:
     text = MINIMAL + '[cooperation]\nalgorithm = "sf"\ndepth = 3\noptions = ["a"]\n'
     assert load_node_config(write(text)).cooperation.options == {"depth": 3, "options": ["a"]}
+
+
+def test_rules_of_a_link(write: Write) -> None:
+    text = f'{MINIMAL}{PEER}out = ["plant/#"]\nin = ["orders/#", "time"]\nprefix = "site-1/"\n'
+    (peer,) = load_node_config(write(text)).peer
+    assert peer.rules == LinkRules(("plant/#",), ("orders/#", "time"), "site-1/")
+    assert peer.model_dump(mode="json")["in"] == ["orders/#", "time"]
+    (free,) = load_node_config(write(MINIMAL + PEER)).peer
+    assert not free.rules
+    assert peer_from({"address": "h:1", "in": ["a"]}).rules.into == ("a",)
 
 
 def test_a_peer_by_itself() -> None:
@@ -728,7 +758,8 @@ def test_lines_of_keys() -> None:
 
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, object]]:
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         inner = field.annotation
         if get_origin(inner) is tuple and isinstance(get_args(inner)[0], type):
             inner = get_args(inner)[0]

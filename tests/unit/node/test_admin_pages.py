@@ -87,6 +87,7 @@ class FakeNode:
         rules: LinkRules = NO_RULES,
     ) -> None:
         self.added.append((address, lanes, qos))
+        self.rules = rules
 
     def remove_peer(self, name: str) -> bool:
         self.removed.append(name)
@@ -242,6 +243,17 @@ def test_what_is_wrong_with_a_peer_is_said(body: object, status: int, words: lis
     problems = " / ".join(json.loads(reply.body)["problems"])
     assert all(word in problems for word in words), problems
     assert node.added == []
+
+
+def test_a_peer_with_rules_is_added() -> None:
+    node = FakeNode()
+    rules = {"out": ["plant/#"], "in": ["orders/#"], "prefix": "site-1/"}
+    assert change(node, "POST", "/api/peers", {"address": "h:1", **rules}).status == 202
+    assert node.rules == LinkRules(("plant/#",), ("orders/#",), "site-1/")
+    reply = change(node, "POST", "/api/peers", {"address": "h:2", "in": ["a/#/b"]})
+    assert reply.status == 400
+    (problem,) = json.loads(reply.body)["problems"]
+    assert problem.startswith("in: ")
 
 
 def test_a_node_that_objects_is_quoted() -> None:

@@ -5,10 +5,13 @@ site ── hub ── office        `site` dials, with a prefix: its names are 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isthmus.cooperation.link_rules import LinkRules
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
+from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.packets import Will
 from isthmus.sim.fabric import SimFabric
 from isthmus.sim.invariants import check_at_rest
@@ -204,6 +207,27 @@ def test_the_acceptors_rules_hold_too() -> None:
     assert a.exchange.status()["links"][0]["rules"]["out"] == ["open/#"]
 
 
+def test_a_peer_that_is_not_known_at_first_is_greeted_anew() -> None:
+    """It does not say where it is to be dialed; when it answers there, it is known."""
+    fabric = SimFabric(algorithm="sf")
+    a, b = fabric.node("a"), fabric.node("b")
+    dialing = a.exchange.links.dialing
+    dialing._hello = replace(dialing._hello, address="")
+    fabric.link(a, b)
+    fabric.link(b, a, rules=LinkRules(None, ("open/#",)))
+    client = b.client("c")
+    client.subscribe("#")
+    fabric.settle()
+    assert a.exchange.status()["links"][0]["rules"]["out"] == ["open/#"]
+    publisher = a.client("p")
+    fabric.settle()
+    publisher.publish("secret", b"1", qos=1)
+    publisher.publish("open/x", b"2", qos=1)
+    fabric.settle()
+    assert client.payloads() == [b"2"]
+    check_at_rest(fabric)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_rules_that_change_with_a_restart(algorithm: str) -> None:
     fabric, site, hub, office = line(algorithm)
@@ -234,6 +258,16 @@ def test_rules_that_change_with_a_restart(algorithm: str) -> None:
     assert ("d", b"4") in got(here)
     assert not {b"5", b"for later"} & set(here.payloads())
     check_at_rest(fabric, retained=False)
+
+
+def test_rules_are_part_of_what_is_proved() -> None:
+    fabric = SimFabric(link=LinkSettings(secret=b"0123456789abcdef"))
+    site, hub = fabric.node("site"), fabric.node("hub")
+    fabric.link(site, hub, rules=SITE)
+    fabric.link(hub, site, rules=LinkRules(None, ("site-1/plant/é",)))
+    fabric.settle()
+    assert site.exchange.status()["links"][0]["rules"]["out"] == ["plant/é"]
+    assert not site.exchange.links.refusals["authentication"]
 
 
 def test_a_peer_with_other_rules_has_to_be_removed_first() -> None:

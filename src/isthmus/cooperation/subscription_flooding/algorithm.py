@@ -508,27 +508,30 @@ class SubscriptionFlooding(CooperationAlgorithm):
         filters = [normal_form(each.topic_filter) for each in packet.subscriptions]
         _check_filters(session, filters)
         yield 4 * len(filters)
-        for topic_filter in self._that_cross(session, filters):
+        for wire_filter in filters:
+            topic_filter = self._own_filter(session, wire_filter)
+            if topic_filter is None:
+                yield 2
+                continue
             neighbor.received[topic_filter] = neighbor.life
             yield self._want(neighbor, topic_filter, wanted=True)
         codes = tuple(ReasonCode(each.qos) for each in packet.subscriptions)
         self._send(session, SubAck(packet.packet_id, codes))
 
-    def _that_cross(self, session: SessionInfo, filters: list[str]) -> list[str]:
-        """What a neighbor wants, in this node's names; nothing of what must not leave over there.
+    def _own_filter(self, session: SessionInfo, wire_filter: str) -> str | None:
+        """What a neighbor wants, in this node's names; None if nothing of it may leave over there.
 
         The neighbor knows the rules and asks for no such thing, so what it says is not believed.
         """
-        if session.crossing is None:
-            return filters
-        found: list[str] = []
-        for each in filters:
-            own = session.crossing.asked(each)
-            if own is None:
-                self.port.broke_rules(session, each)
-            else:
-                found.append(own)
-        return found
+        crossing = session.crossing
+        if crossing is None:
+            return wire_filter
+        own = crossing.asked(wire_filter)
+        if own is None:
+            self.port.broke_rules(session, wire_filter)
+        else:
+            self._left -= 2 * len(crossing.out or ())
+        return own
 
     def _inter_unsubscribed(self, neighbor: Neighbor, message: ReceivedPacket) -> _Work:
         session = neighbor.session
@@ -539,10 +542,9 @@ class SubscriptionFlooding(CooperationAlgorithm):
         _check_filters(session, filters)
         yield 4 * len(filters)
         codes = []
-        crossing = session.crossing
         for wire_filter in filters:
-            topic_filter = wire_filter if crossing is None else crossing.asked(wire_filter) or ""
-            if neighbor.received.pop(topic_filter, None) is not None:
+            topic_filter = self._own_filter(session, wire_filter)
+            if topic_filter is not None and neighbor.received.pop(topic_filter, None) is not None:
                 codes.append(ReasonCode.SUCCESS)
                 yield self._want(neighbor, topic_filter, wanted=False)
             else:

@@ -100,7 +100,7 @@ class Admission:
                 f"{other.algorithm!r} knows none here",
             )
         try:
-            Crossing.of(own, other.rules)
+            Crossing.check(own, other.rules)
         except ValueError as error:
             raise LinkRefused("rules", str(error)) from None
 

@@ -113,6 +113,7 @@ class Retention:
             host, JOURNAL_NAME, drain=self.store.drain, snapshot=self.store.snapshot
         )
         self._compared: dict[Link, _Compared] = {}
+        self._links: dict[SessionInfo, Link] = {}
         self._timers = Timers(host, self._timer_fired)
         self._routing: RetainedWants | None = None
         """Who knows what is wanted, if retained messages go only there."""
@@ -214,12 +215,16 @@ class Retention:
     def neighbor_joined(self, link: Link) -> None:
         """The link stands (again)."""
         compared = self._compared.get(link)
+        is_back = compared is not None
+        self._links[link.info] = link
         if compared is None:
             first = self._host.wall_ms() & 0xFFFF_FFFF  # another one after a restart
             compared = self._compared[link] = _Compared(RetainedSync(self.store, first=first))
         compared.inbox.clear()  # of what came on an earlier connection
-        if self._routing is None:  # else it has to tell first what it wants
+        if self._routing is None:
             self._compare(link, compared)
+        elif is_back:  # else it has to tell first what it wants
+            self._compare(link, compared, alone=True)
 
     def compare(self, link: Link) -> None:
         """Once more, as messages may have passed this neighbor by since the link stands."""
@@ -229,6 +234,7 @@ class Retention:
 
     def neighbor_left(self, link: Link) -> None:
         self._compared.pop(link, None)
+        self._links.pop(link.info, None)
         for kind in ("say", "hear", "answer", "look"):
             self._timers.cancel_timer((kind, link))
 
@@ -381,12 +387,13 @@ class Retention:
         if session is None:
             self.broker.wanted(topic)
             return
-        for link, compared in self._compared.items():
-            if link.info is session:
-                if not isinstance(compared.sync.pushed, RetainedView):
-                    self._make_views(link, compared)
-                compared.sync.push(topic)
-                self._say_soon(link)
+        link = self._links.get(session)
+        compared = None if link is None else self._compared.get(link)
+        if link is not None and compared is not None:
+            if not isinstance(compared.sync.pushed, RetainedView):
+                self._make_views(link, compared)
+            compared.sync.push(topic)
+            self._say_soon(link)
 
     def _forget_unwanted(self) -> None:
         """What nobody wants any more; the next time begins when this is through."""

@@ -55,10 +55,10 @@ from isthmus.exchange.retained.values import (
     write_version,
 )
 
-__all__ = ["SLICE", "RetainedLimits", "RetainedStore"]
+__all__ = ["SLICE", "SORTED_FROM", "RetainedLimits", "RetainedStore"]
 
 _MAX_COUNTER: Final = (1 << 32) - 1
-_SORTED_FROM: Final = 128
+SORTED_FROM: Final = 128
 """Leaves of more topics than this are kept in order; others are put in order when asked for."""
 SWEEP: Final = 500
 """How many entries one call of `sweep` changes at most."""
@@ -334,9 +334,9 @@ class RetainedStore:
     ) -> None:
         in_order = self._sorted.get(index)
         if in_order is None:
-            if len(leaf) > _SORTED_FROM:
+            if len(leaf) > SORTED_FROM:
                 self._sorted[index] = sorted(leaf)
-        elif len(leaf) <= _SORTED_FROM // 2:
+        elif len(leaf) <= SORTED_FROM // 2:
             del self._sorted[index]
         elif added:
             insort(in_order, topic)

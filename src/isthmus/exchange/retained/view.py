@@ -8,15 +8,18 @@ out of date makes a neighbor send only what then is found not to be newer (`Reta
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
-from isthmus.exchange.retained.store import SLICE, RetainedStore
+from isthmus.exchange.retained.store import SORTED_FROM, RetainedStore
 from isthmus.exchange.retained.values import Retained, Version, leaf_of, topic_digest
 
 __all__ = ["Named", "RetainedTopics", "RetainedView", "look"]
+
+SLICE: Final = 100
+"""Topics that are looked at in a turn."""
 
 Named = Callable[[bytes], bytes | None]
 """What a topic of this node is called on the link; None if it has nothing to do with it."""
@@ -50,6 +53,8 @@ class RetainedView:
         self.name = name
         self._leaves: dict[int, dict[bytes, bytes]] = {}
         """By leaf: the names there, and here."""
+        self._in_order: dict[int, list[bytes]] = {}
+        """The names of large leaves; others are put in order when asked for."""
         self._leaf_digests: dict[int, int] = {}
         self._branch_digests = [0] * 256
 
@@ -60,9 +65,20 @@ class RetainedView:
         if name is None or version is None:
             return
         leaf, digest = leaf_of(name), topic_digest(name, version)
-        self._leaves.setdefault(leaf, {})[name] = topic
+        self._put(leaf, name, topic)
         self._leaf_digests[leaf] = self._leaf_digests.get(leaf, 0) ^ digest
         self._branch_digests[leaf >> 8] ^= digest
+
+    def _put(self, leaf: int, name: bytes, topic: bytes) -> None:
+        names = self._leaves.setdefault(leaf, {})
+        if name in names:
+            return
+        names[name] = topic
+        in_order = self._in_order.get(leaf)
+        if in_order is not None:
+            insort(in_order, name)
+        elif len(names) > SORTED_FROM:
+            self._in_order[leaf] = sorted(names)
 
     def branch_digests(self) -> tuple[int, ...]:
         return tuple(self._branch_digests)
@@ -79,9 +95,12 @@ class RetainedView:
         self, leaf: int, after: bytes = b"", up_to: bytes | None = None
     ) -> Iterator[tuple[bytes, Version]]:
         topics = self._leaves.get(leaf, {})
-        in_order = sorted(topics)
+        in_order = self._in_order.get(leaf)
+        if in_order is None:
+            in_order = sorted(topics)
         stop = len(in_order) if up_to is None else bisect_right(in_order, up_to)
-        for name in in_order[bisect_right(in_order, after) : stop]:
+        for place in range(bisect_right(in_order, after), stop):
+            name = in_order[place]
             version = self._store.version(topics[name])
             if version is not None:
                 yield name, version
@@ -95,7 +114,7 @@ class RetainedView:
         """What `topic` is called there, if it is part of the view; it may have come since."""
         name = self.name(topic)
         if name is not None:
-            self._leaves.setdefault(leaf_of(name), {})[name] = topic
+            self._put(leaf_of(name), name, topic)
         return name
 
 

@@ -109,8 +109,9 @@ def _slices(store: RetainedStore) -> Iterator[list[bytes]]:
     some: list[bytes] = []
     for branch in range(256):
         for leaf in store.leaf_digests(branch):
-            some += store.leaf_topics(leaf)
-            if len(some) >= SLICE:
-                yield some
-                some = []
+            for topic in store.leaf_topics(leaf):
+                some.append(topic)
+                if len(some) == SLICE:
+                    yield some
+                    some = []
     yield some
