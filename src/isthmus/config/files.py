@@ -37,6 +37,7 @@ from isthmus.config.fields import (
     FileField,
     GroupField,
     HostName,
+    InterestFilter,
     PasswordField,
     PathField,
     PeerAddressField,
@@ -62,6 +63,7 @@ __all__ = [
     "FabricConfig",
     "FabricDiscovery",
     "FabricNode",
+    "InterestTable",
     "Limits",
     "LinkTable",
     "LinkTls",
@@ -134,6 +136,9 @@ class BrokerTls(Section):
     verify: bool = Field(default=True, examples=[True])
 
 
+Source = Literal["clients", "broker"]
+
+
 class BrokerTable(Section):
     """``[broker]``: the broker this node stands in front of.
 
@@ -145,6 +150,7 @@ class BrokerTable(Section):
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
     password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+    source: Source = Field(default="clients", examples=["clients"])
     tls: BrokerTls = Field(default_factory=BrokerTls)
 
     def password_bytes(self) -> bytes | None:
@@ -200,6 +206,12 @@ class PeerTable(Section):
     address: PeerAddressField = Field(examples=["192.0.2.7:7883"])
     lanes: int | None = Field(default=None, ge=1, le=64, examples=[1])
     qos: Qos | None = Field(default=None, examples=[1])
+
+
+class InterestTable(Section):
+    """``[[interest]]``: what is wanted by subscribers that connect to the broker directly."""
+
+    filter: InterestFilter = Field(examples=["sensors/#"])
 
 
 Confirm = Literal["local", "fabric"]
@@ -283,6 +295,7 @@ class NodeConfig(Section):
     broker: BrokerTable
     link: LinkTable = Field(default_factory=LinkTable)
     peer: Annotated[tuple[PeerTable, ...], Field(strict=False)] = ()
+    interest: Annotated[tuple[InterestTable, ...], Field(strict=False)] = ()
     discovery: DiscoveryTable = Field(default_factory=DiscoveryTable)
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
@@ -312,6 +325,10 @@ class FabricNode(Section):
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
     password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+    source: Source = Field(default="clients", examples=["clients"])
+    interest: Annotated[tuple[InterestFilter, ...], Field(strict=False)] = Field(
+        default=(), examples=[["sensors/#"]]
+    )
 
 
 class FabricDiscovery(Section):

@@ -353,6 +353,13 @@ class Port(Protocol):
         """
         ...
 
+    def wanted_changed(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        """Neighbors have come to want these filters, and no longer want those (`follow_wanted`).
+
+        What is removed is no longer wanted, or covered by what was added before it.
+        """
+        ...
+
     def set_timer(self, delay_s: float, key: Hashable) -> None:
         """Call `on_timer(key)` after `delay_s`; a timer of the same key is replaced."""
         ...
@@ -489,6 +496,14 @@ class CooperationAlgorithm:
         A message may cross twice as many links, and 64 in any case.
         """
         return 0
+
+    def follow_wanted(self) -> bool:
+        """The node takes messages from its broker: tell it what neighbors want, from now on.
+
+        By `Port.wanted_changed`; it is asked once, before the node runs.  False if that is not
+        known: then the node takes everything.
+        """
+        return False
 
     # ---- message listener ----
 

@@ -61,6 +61,7 @@ class VirtualConnection:
 
     def __init__(self, client: SimClient, connect: Connect) -> None:
         self.accepted = False
+        self.direct = client.direct
         self._client = client
         self._level = connect.protocol_level
         self._wire: Wire | None = None
@@ -114,6 +115,8 @@ class SimClient:
     reconnect_s: float = 0.5
     packet_ids: int = 65_535
     """How many packet identifiers it uses; few, so that they come round."""
+    direct: bool = False
+    """Whether it connects to the broker, past the node."""
     repeats_qos1: bool = False
     """Whether it sends again what had no PUBACK, when its session was kept; at QoS 2 it does."""
 

@@ -25,6 +25,7 @@ A fabric that does not come to rest fails too: something circulates.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -81,9 +82,18 @@ def run_schedule(
     settle_s: float | None = None,
     trace: bool = False,
     confirm: bool = False,
+    from_broker: bool = False,
 ) -> ScheduleOutcome:
     """Raises `ScheduleFailed`."""
-    run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
+    run = _Run(
+        schedule,
+        algorithm,
+        options,
+        settle_s,
+        trace=trace,
+        confirm=confirm,
+        from_broker=from_broker,
+    )
     try:
         return run.run()
     except Exception as error:  # whatever a node raises is a finding
@@ -103,6 +113,7 @@ class _Run:
         *,
         trace: bool,
         confirm: bool = False,
+        from_broker: bool = False,
     ) -> None:
         self.schedule = schedule
         self.fabric = SimFabric(
@@ -121,7 +132,10 @@ class _Run:
             discovery=DiscoverySettings() if schedule.discovery else None,
             datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
             confirm=ConfirmSettings(confirm, within_s=CONFIRM_S),
+            from_broker=from_broker,
         )
+        self.directs: dict[str, SimClient] = {}
+        """``source = "broker"``: others at the brokers of the clients, past the nodes."""
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":
             self.promises.clocks_ms += [spec.clock_ahead_ms for spec in schedule.nodes]
@@ -180,8 +194,14 @@ class _Run:
             if each.filters:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client
+            if fabric.from_broker:
+                direct = fabric.nodes[each.node].client(
+                    f"{each.client_id}-direct", level=each.level, direct=True
+                )
+                self.directs[each.client_id] = direct
         for name, node in fabric.nodes.items():
-            self.promises.probes[name] = node.client(f"probe-{name}")
+            probe = node.client(f"probe-{name}", direct=fabric.from_broker)
+            self.promises.probes[name] = probe
         fabric.settle()
         check_at_rest(fabric)
 
@@ -197,7 +217,11 @@ class _Run:
         match action.kind, action.args:
             case "publish", (client, topic, qos, retain, payload):
                 self.promises.publish(
-                    self.clients[client], topic, payload, qos=int(qos), retain=retain == "1"
+                    self._publisher(client, payload),
+                    topic,
+                    payload,
+                    qos=int(qos),
+                    retain=retain == "1",
                 )
             case "expiring", (client, topic, qos, expiry_s, payload):
                 self.promises.publish(
@@ -243,6 +267,12 @@ class _Run:
                 self._end_or_begin(kind, fabric.nodes[name], rest)
             case _:
                 raise ValueError(f"no such action: {action}")
+
+    def _publisher(self, client: str, payload: str) -> SimClient:
+        """The client, or in its place every second time one that connects past its node."""
+        if self.fabric.from_broker and zlib.crc32(payload.encode()) & 1:
+            return self.directs[client]
+        return self.clients[client]
 
     def _end_or_begin(self, kind: str, node: SimNode, rest: list[str]) -> None:
         if kind in ("crash", "stop", "broker-crash"):

@@ -1,8 +1,9 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
-``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers.  Without
-``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
+``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
+``source=broker`` nodes take messages from their brokers, some of them of clients that connect there
+directly.  Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
 as a small JSON file, from which the figures in the documentation are made.
 """
 
@@ -85,6 +86,7 @@ class Called:
     factory: type[CooperationAlgorithm]
     options: Mapping[str, object]
     confirm: bool = False
+    from_broker: bool = False
 
 
 def called(name: str) -> Called:
@@ -98,11 +100,12 @@ def called(name: str) -> Called:
         except tomllib.TOMLDecodeError:
             options[key] = value
     confirm = options.pop("confirm", "local") == "fabric"
+    from_broker = options.pop("source", "clients") == "broker"
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options, confirm)
-    return Called(getattr(import_module(module), attribute), options, confirm)
+        return Called(load(name), options, confirm, from_broker)
+    return Called(getattr(import_module(module), attribute), options, confirm, from_broker)
 
 
 def profile_of(seed: int) -> str:
@@ -124,11 +127,11 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
-    confirm = False
+    confirm = from_broker = False
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
-        options, confirm = named.options, named.confirm
+        options, confirm, from_broker = named.options, named.confirm, named.from_broker
     else:
         factory = algorithm
     for seed in seeds:
@@ -138,7 +141,9 @@ def soak(
         try:
             mesh = has_all_links(factory, seed)
             schedule = generate(seed, chosen, mesh=mesh)
-            outcome = run_schedule(schedule, factory, options=options, confirm=confirm)
+            outcome = run_schedule(
+                schedule, factory, options=options, confirm=confirm, from_broker=from_broker
+            )
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:
