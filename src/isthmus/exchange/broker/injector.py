@@ -248,7 +248,7 @@ class Injector:
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._own.refused("")
-        if self.closed:  # while the broker was being greeted
+        if self.closed or self._is_to_begin_anew(session):  # while the broker was being greeted
             session.send(Disconnect())
             session.close()
             return
@@ -272,6 +272,14 @@ class Injector:
             self.source.opened(session.level)
         if not self._core.on_trial:
             self._dismiss_witness()
+
+    def _is_to_begin_anew(self, session: InjectSession) -> bool:
+        """In MQTT 3.1.1 a clean session has ended the one before, and would not last itself."""
+        source = self.source
+        if source is None or not source.fresh:
+            return False
+        source.fresh = False
+        return source.keeps and session.level != 5
 
     def may_write(self, session: InjectSession, yes: bool) -> None:
         if self._session is session:

@@ -101,7 +101,7 @@ class OwnSessions:
             self.source.injector = Injector(self, SOURCE_KEY, self.source)
             self.injectors[SOURCE_KEY] = self.source.injector
             self._used[self.source.injector] = set()
-            self.source.start()
+            self.source.start()  # before there is a connection, which takes its time
 
     def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
         if self.source is not None:
@@ -222,7 +222,7 @@ class OwnSessions:
                 )
         return Connect(
             client_id=own_client_id(self._node_id, key),
-            clean_start=not lasts,
+            clean_start=not lasts or (self.source is not None and self.source.fresh),
             properties=properties,
             keep_alive=keep_alive,
             username=username,

@@ -13,7 +13,8 @@ keeps the broker from sending that back; for the others, and to be sure, see `ec
 **Acknowledgment.**  A message at QoS 1 and 2 is acknowledged to the broker when all neighbors that
 it went to have acknowledged it.  With a `state_dir` the session outlives the node (`EXPIRY_S`), so
 what was not acknowledged, and what comes while the node is away, is delivered again; without one
-the session ends with the connection.  What would wait for a neighbor that is away, or for longer
+the session ends with the connection; so it does if what it was subscribed to is not known any
+more.  What would wait for a neighbor that is away, or for longer
 than `LET_GO_S`, is *let go*: acknowledged, and in this node's memory alone, as what comes from
 neighbors is (`isthmus.exchange.traffic.in_hand`).  A broker has no more than `RECEIVE_MAXIMUM`
 messages unacknowledged, one of MQTT 3.1.1 as many as it chooses.  Reading is never stopped: by the
@@ -94,7 +95,6 @@ RUN_FRAMES: Final = 64
 PRESENCE: Final = "$isthmus/source"
 MAX_LISTED: Final = 100
 TELL_AGAIN_S: Final = 60.0
-SAVE_S: Final = 0.2
 
 _STATE: Final = ("broker-source", 1)
 _PRESENCE: Final = PRESENCE.encode()
@@ -128,6 +128,8 @@ class BrokerSource:
         self._own = own
         self._host = own.host
         self.keeps = keeps
+        self.fresh = False
+        """It is not known what a session that the broker has kept is subscribed to: it is ended."""
         self.injector: Injector
         self.level = 0
         """0 while there is no session."""
@@ -137,6 +139,7 @@ class BrokerSource:
             lambda packet: self.injector.write(encode(packet, self.level)),
             granted=self._granted,
             refused=self._refused,
+            save=self._save,
             always=(PRESENCE,),
         )
         self.flags = RetainFlags(
@@ -157,7 +160,6 @@ class BrokerSource:
         self._routes: Mapping[bytes, Route]
         self._started_s = 0.0
         self._timer: Cancellable | None = None
-        self._saving: Cancellable | None = None
         self._others: dict[str, float] = {}
         """Other nodes at this broker, and when they were heard."""
         self._present_s = -1e9
@@ -183,17 +185,20 @@ class BrokerSource:
             session = exchange.new_local_session(SessionKind.LOCAL_CLIENT, SOURCE_KEY)
             self._routes = PublisherRoutes(self._routes, session, exchange.clients.publishes)
         self._started_s = self._host.now()
-        if self.keeps and (kept := exchange.host.load_state(*_STATE)) is not None:
-            records = kept_records.read(kept).records
-            self.subscriptions.keep(each.decode(errors="replace") for each in records)
+        kept = exchange.host.load_state(*_STATE) if self.keeps else None
+        found = kept_records.read(kept) if kept is not None else None
+        if found is None or found.damage:
+            self.fresh = True
+            self._save(())
+        else:
+            self.subscriptions.keep(each.decode() for each in found.records)
         self._look_later()
 
     def stop(self) -> None:
         """Nothing more is taken, and so not acknowledged."""
         self._stopping = True
-        for timer in (self._timer, self._saving):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def close(self) -> None:
         self.stop()
@@ -202,13 +207,11 @@ class BrokerSource:
     def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
         """Neighbors want other filters than before."""
         self.subscriptions.want(added, removed)
-        if self.keeps and self._saving is None and not self._stopping:
-            self._saving = self._host.call_later(SAVE_S, self._save)
 
-    def _save(self) -> None:
-        self._saving = None
-        records = [each.encode() for each in self.subscriptions.filters]
-        self._exchange.host.save_state(_STATE[0], kept_records.write(*_STATE, records))
+    def _save(self, filters: Sequence[str]) -> None:
+        if self.keeps and not self._stopping:
+            records = [each.encode() for each in filters]
+            self._exchange.host.save_state(_STATE[0], kept_records.write(*_STATE, records))
 
     def _look_later(self) -> None:
         self._timer = self._host.call_later(LOOK_S, self._look)

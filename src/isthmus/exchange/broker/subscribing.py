@@ -12,9 +12,10 @@ published twice within these moments, one of the two is lost.
 A filter that the broker refuses (a code of 0x80 or more) is told once and listed until it is not
 wanted any more, or a session begins.
 
-Packets have at most `BATCH` filters, one packet at a time is not answered.  What was subscribed to
-is kept over a restart, so that a session that the broker keeps does not go on with filters that
-nobody wants; until the neighbors are back it is still wanted.
+Packets have at most `BATCH` filters, one packet at a time is not answered.  What the broker may be
+subscribed to is kept over a restart, before it is asked for (`save`): a session that the broker
+keeps goes on with it, also if nobody wants it any more.  Until the neighbors are back all of it is
+still wanted.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ class BrokerSubscriptions:
         *,
         granted: Callable[[Sequence[str], int], None],
         refused: Callable[[str, int], None],
+        save: Callable[[Sequence[str]], None],
         always: Sequence[str] = (),
     ) -> None:
         """`granted` is told of filters that are new, and the least QoS; `always` are asked for
-        first, and of what comes by them nothing else is known here."""
+        first, whoever wants what."""
         self._send = send
+        self._save = save
         self._granted = granted
         self._refused_now = refused
         self._always = tuple(always)
@@ -79,6 +82,10 @@ class BrokerSubscriptions:
     def filters(self) -> tuple[str, ...]:
         """What is subscribed to, or about to be."""
         return tuple(self._wanted.covers)
+
+    def _may_be_subscribed(self) -> Sequence[str]:
+        going = (each for each in (*self._to_end, *self._ended) if each not in self._wanted.covers)
+        return (*self._wanted.covers, *going)
 
     @property
     def changing(self) -> bool:
@@ -112,6 +119,8 @@ class BrokerSubscriptions:
 
     def _changed(self) -> None:
         wanted = self._wanted
+        if not wanted.added and not wanted.removed:
+            return
         for each in wanted.added:
             self._to_end.pop(each, None)
             self._going.discard(each, 0)
@@ -122,6 +131,7 @@ class BrokerSubscriptions:
                 self._to_end[each] = None
         wanted.added.clear()
         wanted.removed.clear()
+        self._save(self._may_be_subscribed())
         self._go_on()
 
     # ---- the session ---------------------------------------------------------------------
@@ -187,6 +197,7 @@ class BrokerSubscriptions:
                 if each not in self._to_ask and each not in self._wanted.covers:
                     self._index.discard(each, 0)
             self._matching.clear()
+            self._save(self._may_be_subscribed())
             if not len(self._going):
                 self._first.clear()
         self._go_on()
