@@ -186,9 +186,7 @@ def check_retained(fabric: SimFabric, deleted: Collection[str] = ()) -> None:
 
 def _takes(node: SimNode, topic: str, deleted: Collection[str]) -> bool:
     source = node.host.own.source if node.host is not None else None
-    return source is None or (
-        topic not in deleted and source.subscriptions.matches(topic.encode())
-    )
+    return source is None or (topic not in deleted and source.subscriptions.matches(topic.encode()))
 
 
 # ---- nothing left ------------------------------------------------------------------------

@@ -150,9 +150,7 @@ class _Run:
             self._do(action)
         self._heal()
         promises = self.promises
-        check_at_rest(
-            self.fabric, retained=promises.retained_converges(), deleted=promises.deleted
-        )
+        check_at_rest(self.fabric, retained=promises.retained_converges(), deleted=promises.deleted)
         promises.check_complete()
         promises.check_counted()
         promises.check_refused()

@@ -3,8 +3,8 @@
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
 ``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
 ``source=broker`` nodes take messages from their brokers, some of them of clients that connect there
-directly.  Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
-as a small JSON file, from which the figures in the documentation are made.
+directly.  Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes
+what the run came to as a small JSON file, from which the figures in the documentation are made.
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ Found = Callable[[Publish], None]
 
 
 class _Question:
-    def __init__(
-        self, topics: Sequence[bytes], answer: Answer, found: Found | None = None
-    ) -> None:
+    def __init__(self, topics: Sequence[bytes], answer: Answer, found: Found | None = None) -> None:
         self.topics = topics
         """Or filters, if all that is found under them is told."""
         self.answer = answer

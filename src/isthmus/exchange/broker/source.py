@@ -357,9 +357,7 @@ class BrokerSource:
         if self.level == 5 or self.flags.is_plain(topic):
             return True
         decode_topic(topic)
-        message = Message(
-            topic, payload, origin=self._exchange.node_id, arrived_s=self._host.now()
-        )
+        message = Message(topic, payload, origin=self._exchange.node_id, arrived_s=self._host.now())
         self._exchange.client_run.end()
         if self.flags.judge(message):
             self._pass_on(message, None)
@@ -603,4 +601,3 @@ class BrokerSource:
             "echoing": self.level == 5 and self.echoes.swallowed > 0,
             "problem": self.problem,
         }
-

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from isthmus.mqtt.filters.covering import normal_form
+from isthmus.mqtt.filters.covering import normal_form, split_open
 
 __all__ = ["MAX_FILTERS", "DisjointFilters", "join", "overlap"]
 
@@ -29,17 +29,10 @@ _ALL: Final = "#"
 
 def overlap(one: str, other: str) -> bool:
     """Whether a topic name that does not start with ``$`` can match both."""
-    ours, theirs = one.split("/"), other.split("/")
-    for mine, its in zip(ours, theirs, strict=False):
-        if "#" in (mine, its):
-            return True
-        if mine != its and "+" not in (mine, its):
-            return False
-    if len(ours) == len(theirs):
-        return True
-    # `a/#` matches `a`, too.
-    longer = ours if len(ours) > len(theirs) else theirs
-    return longer[min(len(ours), len(theirs))] == "#"
+    (ours, open_), (theirs, also_open) = split_open(one), split_open(other)
+    if not (open_ or len(ours) >= len(theirs)) or not (also_open or len(theirs) >= len(ours)):
+        return False  # the closed one is too short
+    return all(mine == its or "+" in (mine, its) for mine, its in zip(ours, theirs, strict=False))
 
 
 def join(one: str, other: str) -> str:
