@@ -21,7 +21,7 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
-	bench-closed-loop bench-fabric bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
+	bench-closed-loop bench-fabric bench-source bench-against bench-load bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill soak \
 	five-brokers \
 	lock clean
 
@@ -96,6 +96,9 @@ bench-closed-loop: test-deps  ## publishers that wait for PUBACKs: does resting 
 
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
+
+bench-source: test-deps  ## messages taken from the broker against messages taken from clients
+	$(BIN)/python benchmarks/bench_source.py $(ARGS)
 
 bench-against: test-deps  ## nodes of this tree against those of a commit: BEFORE=<commit>
 	$(BIN)/python benchmarks/bench_against.py $(BEFORE) $(ARGS)
