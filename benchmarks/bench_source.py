@@ -85,8 +85,7 @@ def _bench(plan: Plan, out: Path, page: Path | None, console: Console) -> bool:
     for number in range(plan.rounds):
         rounds.append(_round(plan, number))
         shown = ", ".join(
-            f"{source} {one.rate:,.0f}/s (limit: {one.limit})"
-            for source, one in rounds[-1].items()
+            f"{source} {one.rate:,.0f}/s (limit: {one.limit})" for source, one in rounds[-1].items()
         )
         console.print(f"round {number + 1} of {plan.rounds}: {shown}")
     figures = _figures(rounds)
@@ -124,7 +123,7 @@ def _running(source: str) -> Iterator[Site]:
                 peer=link["near"] if name == "far" else 0,
                 mqtt=mqtt,
                 link=link[name],
-                **({"admin": admin} if name == "near" else {}),
+                admin=admin if name == "near" else free_port(),
             ).replace("[broker]\n", f'[broker]\nsource = "{source}"\n')
             nodes[name] = stack.enter_context(configured_node(config, mqtt))
         pids = {f"{name} broker": broker.pid for name, broker in brokers.items()}

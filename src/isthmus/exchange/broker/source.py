@@ -306,8 +306,9 @@ class BrokerSource:
         """Take the messages; what else came is returned."""
         others: list[bytes] = []
         run = self._exchange.client_run
-        topics, payloads = run.topics, run.payloads
+        topics, payloads, routes = run.topics, run.payloads, self._routes
         v5 = self.level == 5
+        looks = not v5 or bool(self.echoes) or self.subscriptions.changing
         taken = 0
         for start, stop in pairwise(offsets):
             head = data[start]
@@ -324,9 +325,9 @@ class BrokerSource:
                     if not (v5 and data[end]):
                         topic = data[body + 2 : end]
                         payload = data[end + v5 : stop]
-                        if not self._is_plain(topic, payload):
+                        if looks and not self._is_plain(topic, payload):
                             continue
-                        route = self._routes[topic]
+                        route = routes[topic]
                         if route.neighbors and not self.problem:
                             if route is not run.route or len(topics) == RUN_FRAMES:
                                 run.begin(route)
@@ -334,6 +335,8 @@ class BrokerSource:
                             payloads.append(payload)
                             continue
                         if not route.pending:
+                            if topic == _PRESENCE:
+                                self._heard(payload)
                             continue
                 run.end()
                 self._take(data[start:stop])
