@@ -55,6 +55,7 @@ from isthmus.exchange.traffic.message import Fate, Message, from_publish
 from isthmus.exchange.traffic.routes import decode_topic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import is_valid_topic_name
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packets import Publish, SubAck, UnsubAck
 from isthmus.mqtt.publish_layout import (
@@ -86,6 +87,8 @@ LET_GO_S: Final = 2.0
 LOOK_S: Final = 0.5
 AGAIN_S: Final = 5.0
 """An acknowledgment that was written less than that before a session fell may not have come."""
+MAX_BEFORE: Final = 10_000
+"""Of messages that may come again and do not, over many sessions."""
 PROOF_S: Final = 5.0
 SWEPT_S: Final = 5.0
 KEPT_S: Final = 10.0
@@ -242,7 +245,8 @@ class BrokerSource:
         self.level = 0
         self.subscriptions.lost()
         now_s = self._host.now()
-        self._before = {}
+        if len(self._before) > MAX_BEFORE:
+            self._before = {}
         for done_s, key in self._lately:
             if done_s > now_s - AGAIN_S:
                 self._before.setdefault(key, []).append(None)
@@ -253,23 +257,23 @@ class BrokerSource:
 
     def _granted(self, filters: Sequence[str], qos: int) -> None:
         if PRESENCE in filters:
-            self._begin_session(qos)
+            self._sweep(qos)
+            self._present()
             filters = [each for each in filters if each != PRESENCE]
         for at in range(0, len(filters), READ_FILTERS):
             self._reader.read(filters[at : at + READ_FILTERS], self._found)
 
-    def _begin_session(self, qos: int) -> None:
-        """The broker has said what it grants: at QoS 2, or not (RabbitMQ)."""
+    def _sweep(self, qos: int) -> None:
+        """The broker has said what it grants; RabbitMQ has no QoS 2, and chokes on PUBREL."""
         if qos == 2 or self.level == 5:
             self.injector.sweep()
             self._host.call_later(SWEPT_S, self.injector.swept)
         else:
             self.injector.swept()
-        self._present()
 
     def _refused(self, topic_filter: str, code: int) -> None:
         if topic_filter == PRESENCE:
-            self.injector.swept()
+            self._sweep(0)
             return
         self._count("source_filters_refused")
         self._host.log(
@@ -318,30 +322,31 @@ class BrokerSource:
             if self._stopping:
                 continue
             taken += 1
-            try:
-                if head == PUBLISH:  # the sums of `mqtt.publish_layout`, in place
-                    body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
-                    end = body + 2 + (data[body] << 8 | data[body + 1])
-                    if not (v5 and data[end]):
-                        topic = data[body + 2 : end]
-                        payload = data[end + v5 : stop]
-                        if looks and not self._is_plain(topic, payload):
-                            continue
+            if head == PUBLISH:  # the sums of `mqtt.publish_layout`, in place
+                body = start + 2 if data[start + 1] < 0x80 else body_offset(data, start)
+                end = body + 2 + (data[body] << 8 | data[body + 1]) if body + 2 <= stop else stop
+                if end + v5 <= stop and not (v5 and data[end]):
+                    topic = data[body + 2 : end]
+                    payload = data[end + v5 : stop]
+                    if looks and not self._is_plain(topic, payload):
+                        continue
+                    try:
                         route = routes[topic]
-                        if route.neighbors and not self.problem:
-                            if route is not run.route or len(topics) == RUN_FRAMES:
-                                run.begin(route)
-                            topics.append(topic)
-                            payloads.append(payload)
-                            continue
-                        if not route.pending:
-                            if topic == _PRESENCE:
-                                self._heard(payload)
-                            continue
-                run.end()
-                self._take(data[start:stop])
-            except (RemoteProtocolError, IndexError) as error:
-                self._bad(data[start:stop], error)
+                    except RemoteProtocolError as error:
+                        self._bad(data[start:stop], error)
+                        continue
+                    if route.neighbors and not self.problem:
+                        if route is not run.route or len(topics) == RUN_FRAMES:
+                            run.begin(route)
+                        topics.append(topic)
+                        payloads.append(payload)
+                        continue
+                    if not route.pending:
+                        if topic == _PRESENCE:
+                            self._heard(payload)
+                        continue
+            run.end()
+            self._take(data[start:stop])
         run.end()
         self._count("taken_from_broker", taken)
         return others
@@ -359,7 +364,8 @@ class BrokerSource:
             return False
         if self.level == 5 or self.flags.is_plain(topic):
             return True
-        decode_topic(topic)
+        if not is_valid_topic_name(topic):
+            return True  # it is found out when its route is asked for
         message = Message(topic, payload, origin=self._exchange.node_id, arrived_s=self._host.now())
         self._exchange.client_run.end()
         if self.flags.judge(message):
@@ -370,11 +376,12 @@ class BrokerSource:
 
     def _take(self, frame: bytes) -> None:
         """A message that is not a plain one."""
-        start, end = topic_bounds(frame)
-        topic = frame[start:end]
-        decode_topic(topic)
-        message = from_publish(frame, self.level, topic, self._exchange.node_id, self._host.now())
-        packet_id = publish_id(frame) if message.qos else 0
+        try:
+            message, packet_id = self._read(frame)
+        except (RemoteProtocolError, IndexError) as error:
+            self._bad(frame, error)
+            return
+        topic = message.topic
         key = hash((topic, message.payload))
         if packet_id and self._is_again(frame, packet_id, key):
             return
@@ -388,6 +395,14 @@ class BrokerSource:
             self._pass_on(message, taken)
         else:
             self._waiting_for_flag[message] = taken
+
+    def _read(self, frame: bytes) -> tuple[Message, int]:
+        """The message in a PUBLISH of the broker, and its packet identifier."""
+        start, end = topic_bounds(frame)
+        topic = frame[start:end]
+        decode_topic(topic)
+        message = from_publish(frame, self.level, topic, self._exchange.node_id, self._host.now())
+        return message, publish_id(frame) if message.qos else 0
 
     def _is_swallowed(self, message: Message) -> bool:
         topic, payload = message.topic, message.payload
