@@ -35,7 +35,7 @@ take nothing, and say so, until that node is in the fabric no more.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -150,7 +150,7 @@ class BrokerSource:
             self._reader.ask,
             go_on=self._go_on,
             found=self._found_on_topic,
-            unasked=lambda: self._count("source_unasked"),
+            unasked=self._not_asked,
         )
         self._waiting_for_flag: dict[Message, Taken | None] = {}
         self._unacknowledged: dict[int, Taken] = {}
@@ -175,8 +175,12 @@ class BrokerSource:
     def _exchange(self) -> Exchange:
         return self._own.exchange
 
-    def _count(self, name: str, times: int = 1) -> None:
-        self._exchange.counters[name] += times
+    @property
+    def _counters(self) -> Counter[str]:
+        return self._exchange.counters
+
+    def _not_asked(self) -> None:
+        self._counters["source_unasked"] += 1
 
     # ---- life ----------------------------------------------------------------------------
 
@@ -275,7 +279,7 @@ class BrokerSource:
         if topic_filter == PRESENCE:
             self._sweep(0)
             return
-        self._count("source_filters_refused")
+        self._counters["source_filters_refused"] += 1
         self._host.log(
             "error",
             "broker refuses the node's own subscription: what is published there goes nowhere",
@@ -348,7 +352,7 @@ class BrokerSource:
             run.end()
             self._take(data[start:stop])
         run.end()
-        self._count("taken_from_broker", taken)
+        self._counters["taken_from_broker"] += taken
         return others
 
     def _is_plain(self, topic: bytes, payload: bytes) -> bool:
@@ -357,7 +361,7 @@ class BrokerSource:
             self._heard(payload)
             return False
         if self.subscriptions.changing and self.subscriptions.is_second(topic, payload):
-            self._count("source_doubled")
+            self._counters["source_doubled"] += 1
             return False
         if self.echoes and self.echoes.is_echo(topic, payload):
             self._echoed()
@@ -412,13 +416,13 @@ class BrokerSource:
         if self.level != 5 and message.retain:
             return True  # one from before, which is read beside
         if self.subscriptions.changing and self.subscriptions.is_second(topic, payload):
-            self._count("source_doubled")
+            self._counters["source_doubled"] += 1
             return True
         if self.echoes and self.echoes.is_echo(topic, payload):
             self._echoed()
             return True
         if self.problem:
-            self._count("source_not_taken")
+            self._counters["source_not_taken"] += 1
         return bool(self.problem)
 
     def _is_again(self, frame: bytes, packet_id: int, key: int) -> bool:
@@ -435,7 +439,7 @@ class BrokerSource:
         before.pop(0)
         if not before:
             del self._before[key]
-        self._count("repeated")
+        self._counters["repeated"] += 1
         if first is None or first.over:
             self._acknowledge(frame[0], packet_id, key)
         else:
@@ -444,7 +448,7 @@ class BrokerSource:
         return True
 
     def _echoed(self) -> None:
-        self._count("echoes_swallowed")
+        self._counters["echoes_swallowed"] += 1
         if self.level == 5:
             self._tell(
                 "echo",
@@ -453,7 +457,7 @@ class BrokerSource:
 
     def _bad(self, frame: bytes, error: Exception) -> None:
         """What the broker should not have sent must not come again and again."""
-        self._count("source_bad")
+        self._counters["source_bad"] += 1
         self._tell("bad", "broker delivered what is no message", detail=str(error))
         if frame[0] & QOS:
             try:
@@ -490,7 +494,7 @@ class BrokerSource:
 
     def _let_go(self, taken: Taken) -> None:
         self._exchange.traffic.in_hand.only_here += 1
-        self._count("source_let_go")
+        self._counters["source_let_go"] += 1
         self._over(taken)
 
     def _over(self, taken: Taken) -> None:
