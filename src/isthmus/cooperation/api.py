@@ -469,8 +469,8 @@ class CooperationAlgorithm:
     def reaches(self, node_id: str) -> bool | None:
         """Whether a node is among those that messages go to; None if that is not known.
 
-        Asked only of an algorithm of the topology ``any``, of a neighbor that is given up: for
-        whether what waited for it is lost.
+        Asked only of an algorithm of the topology ``any``: of a neighbor that is given up, for
+        whether what waited for it is lost; of a node that stands before the same broker.
         """
         return None
 

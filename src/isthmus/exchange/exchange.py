@@ -411,6 +411,14 @@ class Exchange:
             or node_id in self.links.removed
         )
 
+    def is_reached(self, node_id: str) -> bool:
+        """Whether what is published here may come to that node, as far as is known."""
+        return (
+            node_id in self.links.links
+            or node_id in self.guard.ways()
+            or bool(self.algorithm.reaches(node_id))
+        )
+
     def found(self, address: str) -> bool:
         if not self._running or address in self.links.peers:
             return False

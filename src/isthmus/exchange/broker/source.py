@@ -30,7 +30,7 @@ message with the flag is one from before, and is read beside as well; of live on
 
 **Another node at the same broker.**  Every node says its name on `PRESENCE`.  If one of the same
 fabric answers, each would bring the other's messages back to the broker, without an end: then both
-take nothing, and say so, until that node is in the fabric no more.
+take nothing, and say so, until that node is in the fabric no more or does not answer any more.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ RUN_FRAMES: Final = 64
 PRESENCE: Final = "$isthmus/source"
 MAX_LISTED: Final = 100
 TELL_AGAIN_S: Final = 60.0
+ASK_S: Final = 10.0
+"""How often another node of the fabric is asked whether it is still here."""
+GONE_S: Final = 30.0
+"""Who has not answered for so long is gone."""
 
 _STATE: Final = ("broker-source", 1)
 _PRESENCE: Final = PRESENCE.encode()
@@ -165,7 +169,7 @@ class BrokerSource:
         self._timer: Cancellable | None = None
         self._others: dict[str, float] = {}
         """Other nodes at this broker, and when they were heard."""
-        self._present_s = -1e9
+        self._present_s = self._asked_s = -1e9
         self._told_s: dict[str, float] = {}
         self.problem = ""
         """Why nothing is taken."""
@@ -262,7 +266,7 @@ class BrokerSource:
     def _granted(self, filters: Sequence[str], qos: int) -> None:
         if PRESENCE in filters:
             self._sweep(qos)
-            self._present()
+            self._present(asks=True)
             filters = [each for each in filters if each != PRESENCE]
         for at in range(0, len(filters), READ_FILTERS):
             self._reader.read(filters[at : at + READ_FILTERS], self._found)
@@ -564,39 +568,46 @@ class BrokerSource:
 
     # ---- other nodes at this broker --------------------------------------------------------
 
-    def _present(self) -> None:
-        """Say who is here; not more than once a second."""
+    def _present(self, *, asks: bool = False) -> None:
+        """Say who is here, and perhaps ask who else is; not more than once a second."""
         now_s = self._host.now()
         if now_s < self._present_s + 1.0 or not self.level:
             return
         self._present_s = now_s
-        message = Message(_PRESENCE, self._exchange.node_id.encode(), qos=1, arrived_s=now_s)
+        said = self._exchange.node_id.encode() + (b"?" if asks else b"")
+        message = Message(_PRESENCE, said, qos=1, arrived_s=now_s)
         session = self.injector.sessions
         self.injector.inject(message, lambda: self._proven(message, session))
 
     def neighbor_joined(self) -> None:
         """There may be a way now to somebody at the same broker."""
-        self._present()
+        self._present(asks=True)
 
     def _heard(self, payload: bytes) -> None:
-        node = payload.decode(errors="replace")[:64]
+        said = payload.decode(errors="replace")[:65]
+        node = said.removesuffix("?")
         if node == self._exchange.node_id:
             if self.echoes.is_echo(_PRESENCE, payload):
                 self._echoed()
             return
-        known = node in self._others
-        if len(self._others) < MAX_LISTED:
+        if len(self._others) < MAX_LISTED or node in self._others:
             self._others[node] = self._host.now()
-        if not known:
+        if said.endswith("?"):
             self._present()
         self._judge_others()
 
     def _judge_others(self) -> None:
-        here = sorted(each for each in self._others if self._exchange.is_in_fabric(each))
+        """Whether anybody of the fabric is here, who was heard lately; else he is asked."""
+        now_s = self._host.now()
+        reached = [each for each in self._others if self._exchange.is_reached(each)]
+        if reached and now_s > self._asked_s + ASK_S:
+            self._asked_s = now_s
+            self._present(asks=True)
+        here = [each for each in reached if self._others[each] > now_s - GONE_S]
         problem = ""
         if here:
             problem = (
-                f"node {here[0]} of this fabric stands before the same broker; with source = "
+                f"node {min(here)} of this fabric stands before the same broker; with source = "
                 '"broker" nothing is taken from it: one broker, one node'
             )
         if problem and problem != self.problem:
