@@ -11,7 +11,7 @@ twice.  So the flag is found out before it goes on:
     any other topic                  no: the broker is asked beside, every `AGAIN_S` of use
 
 Messages on a topic that is asked for wait, in order.  Of several that wait, the last with the
-payload that is found is the retained one; a deletion (an empty payload) is one if there is nothing.
+payload that is found is the retained one; an empty one deletes if there is nothing, and was.
 
 Bounds: `MAX_ASKED` topics and `MAX_WAITING_BYTES` wait, what comes beyond goes on as not retained
 and is counted; `MAX_TOPICS` are known, `MAX_NOTED` flags for `NOTED_S`.
@@ -54,14 +54,17 @@ class RetainFlags:
         *,
         go_on: GoOn,
         found: Callable[[bytes, bytes], None],
+        is_known: Callable[[bytes], bool],
         unasked: Callable[[], None],
     ) -> None:
         """`go_on` is told a message that waited and whether it is retained; `found` what else the
-        broker has; `unasked` that there was no room to ask."""
+        broker has; `unasked` that there was no room to ask.  `is_known` says whether there is
+        anything that could be deleted."""
         self._host = host
         self._ask = ask
         self._go_on = go_on
         self._found = found
+        self._is_known = is_known
         self._unasked = unasked
         self._noted: OrderedDict[int, list[float]] = OrderedDict()
         self._retains: dict[bytes, bool] = {}
@@ -170,13 +173,11 @@ class RetainFlags:
             self._retains[topic] = payload is not None
             self._asked_s[topic] = self._host.now()
             waited = self._waiting.pop(topic, [])
-            wanted = payload or b""
+            retained = payload
+            if payload is None and self._is_known(topic):
+                retained = b""  # what deletes it
             last = max(
-                (
-                    place
-                    for place, each in enumerate(waited)
-                    if each.payload == wanted and (payload is not None or not each.payload)
-                ),
+                (place for place, each in enumerate(waited) if each.payload == retained),
                 default=-1,
             )
             for place, message in enumerate(waited):

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from isthmus.cooperation.api import Route, SessionKind
@@ -154,6 +154,7 @@ class BrokerSource:
             self._reader.ask,
             go_on=self._go_on,
             found=self._found_on_topic,
+            is_known=self._is_known_retained,
             unasked=self._not_asked,
         )
         self._waiting_for_flag: dict[Message, Taken | None] = {}
@@ -232,7 +233,7 @@ class BrokerSource:
         exchange = self._exchange
         if now_s > self._started_s + KEPT_S and not exchange.recovery.active:
             self.subscriptions.forget_kept()
-        for taken in list(self._unacknowledged.values()):
+        for taken in list(islice(self._unacknowledged.values(), RECEIVE_MAXIMUM)):
             if taken.since_s > now_s - LET_GO_S:
                 break
             if exchange.traffic.has_room_for(taken.message):
@@ -477,8 +478,9 @@ class BrokerSource:
         self._pass_on(message, taken)
 
     def _pass_on(self, message: Message, taken: Taken | None) -> None:
-        traffic = self._exchange.traffic
-        traffic.broker_publish(message, taken)
+        if isinstance(self._routes, PublisherRoutes) and not message.topic.startswith(b"$"):
+            self._routes[message.topic]  # which tells the algorithm who publishes
+        self._exchange.traffic.broker_publish(message, taken)
         if taken is not None and not taken.over and self._is_away(taken):
             self._let_go(taken)
 
@@ -549,6 +551,11 @@ class BrokerSource:
     def _found_on_topic(self, topic: bytes, payload: bytes) -> None:
         if not topic.startswith(b"$"):
             self._is_retained(Message(topic, payload))
+
+    def _is_known_retained(self, topic: bytes) -> bool:
+        """Whether the fabric has something retained on `topic`, so that it can be deleted."""
+        retained = self._exchange.retention.store.get(topic, self._exchange.host.wall_ms())
+        return retained is not None and not retained.deleted
 
     def _is_retained(self, message: Message) -> None:
         retained = Retained(
