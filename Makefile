@@ -128,6 +128,7 @@ soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 fo
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
 	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?source=broker' 'sf?source=broker' 'tree?source=broker' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-source.json
 	$(BIN)/python -m isthmus.sim.figures
 
 five-brokers: test-deps  ## five brokers of five makes, found by discovery; the how-to page

@@ -175,7 +175,14 @@ def amqp_publish(port: int, routing_key: str, body: bytes) -> bytes:
     return body
 
 
-@pytest.mark.parametrize("make", ["mosquitto", "rabbitmq", "activemq"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        "mosquitto",
+        pytest.param("rabbitmq", marks=pytest.mark.slow),
+        pytest.param("activemq", marks=pytest.mark.slow),
+    ],
+)
 def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
     first = {"mosquitto": Mosquitto, "rabbitmq": RabbitMQ, "activemq": ActiveMQ}[make]()
     with (

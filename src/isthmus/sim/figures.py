@@ -21,7 +21,7 @@ PAGE = "exact-simulator.md"
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    soaks = dict.fromkeys(("soak", "soak-trees", "soak-stars"), _soak)
+    soaks = dict.fromkeys(("soak", "soak-trees", "soak-stars", "soak-source"), _soak)
     for name, describe in (soaks | {"fuzz-node": _fuzz}).items():
         record = folder / f"{name}.json"
         if record.exists():

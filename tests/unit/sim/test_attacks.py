@@ -162,7 +162,7 @@ def knows_nothing_again(self: BrokerSource, *_: object) -> bool:
 @pytest.mark.parametrize(
     ("profile", "place", "wrong", "problem"),
     [
-        ("outages", (Echoes, "is_echo"), hears_no_echo, "times|circulates|once each"),
+        ("outages", (Echoes, "is_echo"), hears_no_echo, "events|times|once each"),
         ("brokers", (BrokerSource, "_is_again"), knows_nothing_again, "times"),
     ],
 )
