@@ -719,6 +719,7 @@ def test_the_file_of_a_fabrics_node_says_what_the_fabrics_file_says(
     fabric = load_fabric_config(
         write(
             '[[node]]\nid = "a"\nbroker = "mqtt://h"\nusername = "u"\npassword = "p\\u007f\\"😀"\n'
+            'source = "broker"\ninterest = ["a/+", "b"]\n'
             '[link]\nqos = 2\nsecret_file = "secret"\n'
             '[link.tls]\ncert = "x.pem"\nkey = "x.pem"\nca = "x.pem"\n'
             "[cooperation]\n'odd key' = [1, 2.5, true, { x = 1979-05-27 }, inf]\n"
@@ -739,10 +740,17 @@ def test_the_file_of_a_fabrics_node_says_what_the_fabrics_file_says(
     assert config.log == fabric.log
     assert [peer.address for peer in config.peer] == peers
     assert config.listen.link == listen["link"]
+    assert config.broker.source == "broker"
+    assert [each.filter for each in config.interest] == ["a/+", "b"]
     assert config.broker.password_bytes() == 'p\x7f"😀'.encode()
     started = node_file(fabric.node[0], listen, url, fabric, login=("isthmus", "other"))
     path.write_text(started)
     assert load_node_config(path).broker.password_bytes() == b"other"
+
+
+def test_a_fabrics_nodes_that_take_from_their_brokers_confirm_nothing(write: Write) -> None:
+    text = '[[node]]\nid = "a"\nsource = "broker"\n[cooperation]\nconfirm = "fabric"\n'
+    assert set(mistakes_of(load_fabric_config, write(text))) == {"node[0].source"}
 
 
 def test_an_empty_fabric(write: Write) -> None:
