@@ -21,8 +21,9 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
-	bench-closed-loop bench-fabric bench-confirm bench-apart bench-against bench-load bench-pipeline bench-hostile \
-	bench-guard bench-overlay bench-sim bench-sim-spark fuzz fuzz-node kill apart soak \
+	bench-closed-loop bench-fabric bench-confirm bench-source bench-apart bench-against bench-load \
+	bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark \
+	fuzz fuzz-node kill apart soak \
 	five-brokers \
 	lock clean
 
@@ -101,6 +102,9 @@ bench-apart: test-deps  ## a node is away for ten minutes at 10,000 messages a s
 bench-fabric: test-deps  ## two linked nodes against Mosquitto's bridge; a million subscriptions
 	$(BIN)/python benchmarks/bench_fabric.py $(ARGS)
 
+bench-source: test-deps  ## messages taken from the broker against messages taken from clients
+	$(BIN)/python benchmarks/bench_source.py $(ARGS)
+
 bench-against: test-deps  ## nodes of this tree against those of a commit: BEFORE=<commit>
 	$(BIN)/python benchmarks/bench_against.py $(BEFORE) $(ARGS)
 
@@ -133,6 +137,7 @@ soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 fo
 	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm $(foreach each,pf sf tree topic-tree skipgraph,'$(each)?confirm=fabric') --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-confirm.json
 	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?source=broker' 'sf?source=broker' 'tree?source=broker' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-source.json
 	$(BIN)/python -m isthmus.sim.figures
 
 five-brokers: test-deps  ## five brokers of five makes, found by discovery; the how-to page

@@ -237,6 +237,15 @@ class Neighbor:
         self.injected += len(topics)
         return 0
 
+    def take_from_broker(self) -> None:
+        """Nor is anything taken from one."""
+
+    def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        pass
+
+    def stop_taking(self) -> None:
+        pass
+
     def ask_retained(
         self, topics: Sequence[bytes], answer: Callable[[Mapping[bytes, bytes | None] | None], None]
     ) -> None:

@@ -92,6 +92,15 @@ def test_routed_retained(profile: str) -> None:
     assert soaked.deliveries > QUICK_ATTACKS
 
 
+@pytest.mark.parametrize("profile", ["outages", "kills", "churn", "double", "brokers", "chaos"])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+def test_from_brokers(algorithm: str, profile: str) -> None:
+    """Nodes take messages from their brokers, half of them of clients past the nodes."""
+    soaked = soak(f"{algorithm}?source=broker", range(QUICK_ATTACKS), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_ATTACKS
+
+
 @pytest.fixture
 def stars(monkeypatch: pytest.MonkeyPatch) -> str:
     """A star for every topic, over full meshes."""

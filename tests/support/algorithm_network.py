@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -69,6 +69,7 @@ class FakePort:
         self.timers: dict[Hashable, float] = {}
         self.changed_routes: list[list[str] | None] = []
         self.resends = 0
+        self.wanted: dict[str, None] = {}
         self.synchronized_with: list[SessionInfo] = []
         self.compared: list[str] = []
         self.refused: list[tuple[SessionInfo, RemoteProtocolError]] = []
@@ -132,6 +133,12 @@ class FakePort:
 
     def compare_retained(self, session: SessionInfo) -> None:
         self.compared.append(session.name)
+
+    def wanted_changed(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        assert not set(added) & self.wanted.keys()
+        self.wanted |= dict.fromkeys(added)
+        for each in removed:
+            del self.wanted[each]
 
     def synchronized(self, session: SessionInfo) -> None:
         self.synchronized_with.append(session)

@@ -20,9 +20,13 @@ __all__ = ["NodeProcess", "free_port", "to_toml"]
 
 
 def to_toml(
-    tables: Mapping[str, Mapping[str, Any]], peers: Sequence[Mapping[str, Any]] = ()
+    tables: Mapping[str, Mapping[str, Any] | Sequence[Mapping[str, Any]]],
+    peers: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The few shapes a node's file needs: tables of strings, numbers, booleans, inline tables."""
+    """The few shapes a node's file needs: tables of strings, numbers, booleans, inline tables.
+
+    A list of tables is an array of them.
+    """
 
     def value(item: Any) -> str:
         if isinstance(item, dict):
@@ -34,7 +38,12 @@ def to_toml(
         return json.dumps(str(item) if isinstance(item, Path) else item)
 
     lines = []
-    named = [(f"[{name}]", table) for name, table in tables.items()]
+    named: list[tuple[str, Mapping[str, Any]]] = []
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            named.append((f"[{name}]", table))
+        else:
+            named += [(f"[[{name}]]", each) for each in table]
     for name, table in [*named, *(("[[peer]]", peer) for peer in peers)]:
         lines.append(name)
         lines += [f"{key} = {value(item)}" for key, item in table.items()]
@@ -51,11 +60,13 @@ class NodeProcess:
         *,
         id: str = "edge-1",
         peers: Sequence[Mapping[str, Any]] = (),
+        interest: Sequence[Mapping[str, Any]] = (),
         **tables: dict[str, Any],
     ) -> None:
         self.folder = folder
         self.id = id
         self.peers = list(peers)
+        self.interest = list(interest)
         self.port = free_port()
         self.admin_port = free_port()
         listen = {"mqtt": f"127.0.0.1:{self.port}", "admin": f"127.0.0.1:{self.admin_port}"}
@@ -76,7 +87,7 @@ class NodeProcess:
 
     def launch(self) -> None:
         """Start the process and do not wait: several nodes start faster at the same time."""
-        self.file.write_text(to_toml(self.tables, self.peers))
+        self.file.write_text(to_toml({**self.tables, "interest": self.interest}, self.peers))
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "isthmus", "node", str(self.file)], stdout=log, stderr=log

@@ -36,6 +36,24 @@ class RabbitMQ(Broker):
     _epmd_port = 0
     _distribution_port = 0
 
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        username: str | None = None,
+        password: str | None = None,
+        amqp: bool = False,
+    ) -> None:
+        """With `amqp` it also speaks AMQP 0-9-1, on `amqp_port`."""
+        super().__init__(port=port, username=username, password=password)
+        self.amqp = amqp
+        self.amqp_port = 0
+
+    def choose_ports(self) -> None:
+        super().choose_ports()
+        if self.amqp:
+            self.amqp_port = free_port(self.host)
+
     def companions(self, folder: Path) -> tuple[Launch, ...]:
         self._epmd_port = free_port(self.host)
         self._distribution_port = free_port(self.host)
@@ -44,7 +62,12 @@ class RabbitMQ(Broker):
 
     def configure(self, folder: Path) -> Launch:
         settings = {
-            "listeners.tcp": "none",  # no AMQP
+            # No AMQP, unless it is asked for.
+            **(
+                {"listeners.tcp.1": f"{self.host}:{self.amqp_port}"}
+                if self.amqp
+                else {"listeners.tcp": "none"}
+            ),
             "mqtt.listeners.tcp.1": self.address,
             "mqtt.allow_anonymous": "true",
             "mqtt.default_user": "guest",

@@ -93,6 +93,8 @@ def node_contradictions(data: Table) -> Mistakes:
             "authorities whose client certificates are accepted",
         )
     yield from _broker_contradictions(data)
+    yield from _source_contradictions(data, raw_table(data, "broker"), ("broker", "source"))
+    yield from _same_interest(raw_tables(data, "interest"))
     yield from _link_contradictions(data, [(("listen", "link"), listen.get("link"))])
     yield from _peer_contradictions(data)
     if "admin_hosts" in listen and "admin" not in listen:
@@ -179,6 +181,33 @@ def _broker_contradictions(data: Table) -> Mistakes:
                 f"{url} is this node's own listen.{name}; give the broker and the node "
                 "different ports",
             )
+
+
+def _source_contradictions(data: Table, table: Table, loc: Loc) -> Mistakes:
+    """What a publisher is told is its broker's own affair if messages are taken from there."""
+    cooperation = raw_table(data, "cooperation")
+    topics = cooperation.get("confirm_topics")
+    confirms = cooperation.get("confirm") == "fabric" or (
+        isinstance(topics, dict) and "fabric" in topics.values()
+    )
+    if table.get("source") == "broker" and confirms:
+        yield (
+            loc,
+            '"broker" contradicts confirm = "fabric" of [cooperation]: publishers are acknowledged '
+            "by their broker before the node has the message, and those that connect to it "
+            'directly never ask the node; write source = "clients" or confirm = "local"',
+        )
+
+
+def _same_interest(tables: Iterable[tuple[int, Table]]) -> Mistakes:
+    seen: dict[str, int] = {}
+    for index, table in tables:
+        topic_filter = table.get("filter")
+        if isinstance(topic_filter, str):
+            if topic_filter in seen:
+                first = dotted(("interest", seen[topic_filter]))
+                yield ("interest", index, "filter"), f"stands in {first} already; remove one"
+            seen.setdefault(topic_filter, index)
 
 
 def _login_contradictions(section: Table, loc: Loc) -> Mistakes:
@@ -335,6 +364,7 @@ def fabric_contradictions(data: Table) -> Mistakes:
     yield from same_ids("node", nodes)
     for index, table in nodes:
         yield from _fabric_login(index, table)
+        yield from _source_contradictions(data, table, ("node", index, "source"))
     places: list[tuple[Loc, object]] = [
         (("node", index, name), table.get(name))
         for index, table in nodes

@@ -27,7 +27,9 @@ from pydantic import (
 )
 
 from isthmus.config.addresses import Address, BrokerUrl
-from isthmus.errors import AlgorithmError
+from isthmus.cooperation.api import MAX_LEVELS
+from isthmus.errors import AlgorithmError, RemoteProtocolError
+from isthmus.mqtt.filters.topics import check_topic_filter
 
 __all__ = [
     "MIN_SECRET",
@@ -39,6 +41,7 @@ __all__ = [
     "FileField",
     "GroupField",
     "HostName",
+    "InterestFilter",
     "PasswordField",
     "PathField",
     "PeerAddressField",
@@ -199,6 +202,24 @@ def _link_prefix(text: str) -> str:
     return text
 
 
+def _interest_filter(value: object) -> str:
+    topic_filter = _text(value)
+    if topic_filter.startswith("$"):
+        raise ValueError(
+            f"{topic_filter!r} starts with $: shared subscriptions and what a broker says of "
+            'itself stay with it; write what is wanted from others, like "sensors/#"'
+        )
+    try:
+        check_topic_filter(topic_filter)
+    except RemoteProtocolError as error:
+        raise ValueError(
+            f'{topic_filter!r} is no topic filter: {error}; write one like "sensors/#"'
+        ) from None
+    if topic_filter.count("/") >= MAX_LEVELS:
+        raise ValueError(f"has more than {MAX_LEVELS} levels")
+    return topic_filter
+
+
 def known_algorithm(name: str) -> str:
     """`name` if there is such an algorithm; else a `ValueError` says which there are."""
     from isthmus.cooperation import registry
@@ -237,6 +258,7 @@ _hidden = PlainSerializer(lambda _: HIDDEN, return_type=str, when_used="json-unl
 
 AddressField = Annotated[Address, PlainValidator(_address), _as_text]
 HostName = Annotated[str, PlainValidator(_host_name)]
+InterestFilter = Annotated[str, PlainValidator(_interest_filter)]
 GroupField = Annotated[AddressField, AfterValidator(_group)]
 AnyGroupField = Annotated[AddressField, AfterValidator(_multicast)]
 PeerAddressField = Annotated[AddressField, AfterValidator(_peer_address)]

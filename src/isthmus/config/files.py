@@ -37,6 +37,7 @@ from isthmus.config.fields import (
     FileField,
     GroupField,
     HostName,
+    InterestFilter,
     LinkFilters,
     LinkPrefix,
     PasswordField,
@@ -65,6 +66,7 @@ __all__ = [
     "FabricConfig",
     "FabricDiscovery",
     "FabricNode",
+    "InterestTable",
     "Limits",
     "LinkTable",
     "LinkTls",
@@ -137,6 +139,9 @@ class BrokerTls(Section):
     verify: bool = Field(default=True, examples=[True])
 
 
+Source = Literal["clients", "broker"]
+
+
 class BrokerTable(Section):
     """``[broker]``: the broker this node stands in front of.
 
@@ -148,6 +153,7 @@ class BrokerTable(Section):
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
     password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+    source: Source = Field(default="clients", examples=["clients"])
     tls: BrokerTls = Field(default_factory=BrokerTls)
 
     def password_bytes(self) -> bytes | None:
@@ -215,6 +221,12 @@ class PeerTable(Section):
     def rules(self) -> LinkRules:
         """What may cross the link."""
         return LinkRules(self.out, self.into, self.prefix or "")
+
+
+class InterestTable(Section):
+    """``[[interest]]``: what is wanted by subscribers that connect to the broker directly."""
+
+    filter: InterestFilter = Field(examples=["sensors/#"])
 
 
 Confirm = Literal["local", "fabric"]
@@ -300,6 +312,7 @@ class NodeConfig(Section):
     broker: BrokerTable
     link: LinkTable = Field(default_factory=LinkTable)
     peer: Annotated[tuple[PeerTable, ...], Field(strict=False)] = ()
+    interest: Annotated[tuple[InterestTable, ...], Field(strict=False)] = ()
     discovery: DiscoveryTable = Field(default_factory=DiscoveryTable)
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
@@ -329,6 +342,10 @@ class FabricNode(Section):
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
     password_file: TextFileField | None = Field(default=None, examples=["broker.password"])
+    source: Source = Field(default="clients", examples=["clients"])
+    interest: Annotated[tuple[InterestFilter, ...], Field(strict=False)] = Field(
+        default=(), examples=[["sensors/#"]]
+    )
 
 
 class FabricDiscovery(Section):

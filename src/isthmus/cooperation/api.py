@@ -378,6 +378,13 @@ class Port(Protocol):
         """
         ...
 
+    def wanted_changed(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        """Neighbors have come to want these filters, and no longer want those (`follow_wanted`).
+
+        What is removed is no longer wanted, or covered by what was added before it.
+        """
+        ...
+
     def set_timer(self, delay_s: float, key: Hashable) -> None:
         """Call `on_timer(key)` after `delay_s`; a timer of the same key is replaced."""
         ...
@@ -496,8 +503,8 @@ class CooperationAlgorithm:
     def reaches(self, node_id: str) -> bool | None:
         """Whether a node is among those that messages go to; None if that is not known.
 
-        Asked only of an algorithm of the topology ``any``, of a neighbor that is given up: for
-        whether what waited for it is lost.
+        Asked only of an algorithm of the topology ``any``: of a neighbor that is given up, for
+        whether what waited for it is lost; of a node that stands before the same broker.
         """
         return None
 
@@ -534,6 +541,14 @@ class CooperationAlgorithm:
     def asks(self, session: SessionInfo, topic: str) -> bool:
         """Whether this node has asked that neighbor for what is on `topic`; as `wants`."""
         return True
+
+    def follow_wanted(self) -> bool:
+        """The node takes messages from its broker: tell it what neighbors want, from now on.
+
+        By `Port.wanted_changed`; it is asked once, before the node runs.  False if that is not
+        known: then the node takes everything.
+        """
+        return False
 
     # ---- message listener ----
 

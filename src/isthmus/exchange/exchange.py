@@ -25,6 +25,7 @@ from isthmus.cooperation.api import (
     ReceivedPacket,
     Resend,
     Resources,
+    Route,
     SessionInfo,
     SessionKind,
     SessionStatus,
@@ -59,6 +60,7 @@ from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
 from isthmus.exchange.traffic.message import from_publish
 from isthmus.exchange.traffic.plain import ClientRun
+from isthmus.exchange.traffic.routes import RouteTable
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -106,6 +108,10 @@ class ExchangeSettings:
     """Which messages of clients are confirmed by the whole fabric."""
     routes_retained: bool = False
     """Retained messages go only where they are wanted."""
+    from_broker: bool = False
+    """Messages are taken from the broker, and not from the clients."""
+    interest: tuple[str, ...] = ()
+    """Filters of subscribers that the node cannot see."""
 
 
 class Exchange:
@@ -156,10 +162,11 @@ class Exchange:
         self._timers = Timers(host, self._timer_fired)
         self.clients = Clients(
             host,
-            self._session,
+            self.new_local_session,
             self._will_due,
             filters_per_client=settings.filters_per_client,
             back_s=settings.confirm.back_s if self._forgot else 0.0,
+            from_broker=settings.from_broker,
         )
         self._state = AlgorithmState(host, settings.algorithm)
         self.traffic = traffic = Traffic(
@@ -167,7 +174,7 @@ class Exchange:
             links=self.links,
             guard=self.guard,
             counters=self.counters,
-            any_client=self._session(SessionKind.LOCAL_CLIENT, ""),
+            any_client=self.new_local_session(SessionKind.LOCAL_CLIENT, ""),
             max_label_bytes=max_label_bytes,
             holds_qos0=getattr(algorithm, "holds_qos0", False),
             sets_apart=self.spools.on,
@@ -191,6 +198,9 @@ class Exchange:
         self.retention = traffic.retention
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
+        if settings.from_broker:
+            # What clients publish goes to the broker alone, and comes from there.
+            self.client_routes = RouteTable(lambda _topic: Route())
         self.client_publish = traffic.client_publish
         self.client_run = ClientRun(traffic.publish_plain)
         # What came before is dealt with when a hook is called.
@@ -203,8 +213,12 @@ class Exchange:
         self.retention.start()
         self.recovery.start(forgot=self._forgot)
         self._take_up_spools()
+        if self.settings.from_broker:
+            self.host.take_from_broker()
+            if not self.algorithm.follow_wanted():
+                self.host.want(("#",), ())
         self.algorithm.on_node_start()
-        self.clients.start()
+        self.clients.start(self.settings.interest)
         self.links.start()
         self.discovery.start(by_itself=not self.algorithm.discovers)
         for do in self._early:
@@ -261,6 +275,7 @@ class Exchange:
     def begin_stop(self) -> None:
         """Take nothing more from neighbors; every local client is about to go: wills are due."""
         self.traffic.in_hand.stopping = True
+        self.host.stop_taking()
         self.clients.wills.stop()
 
     def unacknowledged(self) -> int:
@@ -431,6 +446,9 @@ class Exchange:
             self.traffic.resend(changed, None if resend is True else resend)
         self.traffic.routes_changed(changed)
 
+    def wanted_changed(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        self.host.want(added, removed)
+
     def set_timer(self, delay_s: float, key: Hashable) -> None:
         self._timers.set_timer(delay_s, key)
 
@@ -463,12 +481,12 @@ class Exchange:
     def local_filters(self) -> Collection[str]:
         return self.clients.interest.filters
 
-    def _session(self, kind: SessionKind, name: str) -> SessionInfo:
+    def new_local_session(self, kind: SessionKind, name: str) -> SessionInfo:
         self._session_ids += 1
         return SessionInfo(self._session_ids, kind, name)
 
     def new_session(self, address: str) -> SessionInfo:
-        session = self._session(SessionKind.NEIGHBOR, "")
+        session = self.new_local_session(SessionKind.NEIGHBOR, "")
         session.address = address
         return session
 
@@ -488,6 +506,14 @@ class Exchange:
             or node_id in self.guard.ways()
             or node_id in self.links.links
             or node_id in self.links.removed
+        )
+
+    def is_reached(self, node_id: str) -> bool:
+        """Whether what is published here may come to that node, as far as is known."""
+        return (
+            node_id in self.links.links
+            or node_id in self.guard.ways()
+            or bool(self.algorithm.reaches(node_id))
         )
 
     def found(self, address: str) -> bool:

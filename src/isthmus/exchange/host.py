@@ -163,6 +163,18 @@ class Host(Protocol):
         """
         ...
 
+    def take_from_broker(self) -> None:
+        """The node runs, and ``source = "broker"``: take what `want` says from now on."""
+        ...
+
+    def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        """Filters that neighbors want, with ``source = "broker"``, and that they no longer do."""
+        ...
+
+    def stop_taking(self) -> None:
+        """Take nothing more from the broker."""
+        ...
+
     @property
     def keeps_state(self) -> bool:
         """Whether `save_state` and `append_state` keep anything over a restart."""

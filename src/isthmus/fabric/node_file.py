@@ -37,7 +37,11 @@ def node_file(
             **({"state_dir": state_dir} if state_dir else {}),
         },
         "listen": {name: str(address) for name, address in listen.items()},
-        "broker": {"url": str(url), **_login(node, login)},
+        "broker": {
+            "url": str(url),
+            **({"source": node.source} if node.source != "clients" else {}),
+            **_login(node, login),
+        },
         "link": _set_values(fabric.link),
         **({"discovery": _discovery(fabric)} if fabric.discovery.is_on else {}),
         "cooperation": {
@@ -48,6 +52,8 @@ def node_file(
         "log": fabric.log.model_dump(),
     }
     lines = [line for name, table in tables.items() for line in _table(f"[{name}]", table)]
+    for topic_filter in node.interest:
+        lines += _table("[[interest]]", {"filter": topic_filter})
     for address in peers:
         lines += _table("[[peer]]", {"address": str(address)})
     return "\n".join(lines)

@@ -54,7 +54,11 @@ class NodeHost:
             linger_s=node.limits.drain_s,
             set_aside=node.set_aside.keep,
             shares=lambda: node.exchange.algorithm.topology == "any",
+            takes=broker.source == "broker",
+            keeps=node.config.node.state_dir is not None,
         )
+        self.take_from_broker, self.want = own.start, own.want
+        self.stop_taking = own.stop_taking
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left

@@ -94,10 +94,18 @@ FABRIC_HELP = {
     "wills_armed": "Wills of clients that are connected now.",
     "wills_waiting": "Wills whose delay has begun.",
 }
+SOURCE_HELP = {
+    "filters": "Filters that the node is subscribed to at its broker.",
+    "refused": "Of them those that the broker refuses.",
+    "unacknowledged": "Messages not acknowledged to the broker yet.",
+    "echoing": "1 when the broker sends the node's own messages back although asked not to.",
+    "stopped": "1 when nothing is taken, as another node stands before the same broker.",
+}
 FABRIC_COUNTER_HELP = {
     "control_ignored": "Control messages that came on a link after it was blocked.",
     "control_received": "Control messages received on links, inter-subscriptions among them.",
     "control_sent": "Control messages that the algorithm sent on links.",
+    "echoes_swallowed": "Messages of the node's own that its broker sent back to it.",
     "expired": "Messages whose expiry was over before they were passed on.",
     "given_up": "QoS 1 and 2 messages given up with a neighbor or broker that did not come back.",
     "hops_dropped": "Messages that had crossed more links than the fabric can have on one way.",
@@ -113,12 +121,20 @@ FABRIC_COUNTER_HELP = {
     "rerouted": "Messages that a neighbor had not acknowledged and that went another way.",
     "retain_unavailable": "Retained messages for a broker that keeps none.",
     "retained_known": "Retained messages that came again or were out of date.",
+    "retained_found": "Retained messages that the broker had and the fabric did not know.",
     "retained_from_future": "Retained messages that a wrong clock put too far ahead.",
     "retained_given_again": "Retained messages that the broker was asked for and did not have.",
     "retained_postponed": "Retained messages without room, left for the next comparison.",
     "retained_synchronized": "Retained messages learned from a neighbor that joined.",
     "rules_refused": "What neighbors sent or asked for although it may not cross their links.",
     "set_aside": "Messages from links that the broker does not take, kept for inspection.",
+    "source_bad": "Packets of the broker that are no messages, and were not taken.",
+    "source_doubled": "Messages that the broker delivered twice while filters changed.",
+    "source_filters_refused": "Times the broker refused a filter of the node's own.",
+    "source_let_go": "Messages acknowledged to the broker while a neighbor did not have them yet.",
+    "source_not_taken": "Messages not taken, as another node stands before the same broker.",
+    "source_unasked": "Messages of which it was not found out whether they are retained.",
+    "taken_from_broker": "Messages that the broker delivered to the node itself.",
     "too_large": "Messages longer than a neighbor takes, and therefore not sent to it.",
     "wills_sent": "Wills sent to neighbors.",
 }
@@ -142,6 +158,14 @@ class NodeCollector(Collector):
                 if isinstance(value, (bool, int, float)):
                     text = GAUGE_HELP.get(f"{section}_{name}", f"{name} of {section}, now.")
                     yield _gauge(f"{section}_{name}", text, value)
+        if source := status.get("broker", {}).get("source"):
+            values = {
+                **source,
+                "refused": len(source["refused"]),
+                "stopped": bool(source["problem"]),
+            }
+            for name, text in SOURCE_HELP.items():
+                yield _gauge(f"source_{name}", text, values[name])
         for name, value in status.get("counters", {}).items():
             yield _counter(name, value)
         yield _counter("refusals", status.get("refusals", {}))

@@ -137,6 +137,8 @@ class Node:
                 cooperation.confirm_back_s,
             ),
             routes_retained=cooperation.retained == "routed",
+            from_broker=self.config.broker.source == "broker",
+            interest=tuple(each.filter for each in self.config.interest),
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,
@@ -167,6 +169,7 @@ class Node:
             pacer=self.pacer,
             turns=Turns(self._host),
             own_client_ids=own_client_id(self.config.node.id, ""),
+            retained_published=self._host.own.retained_published,
         )
 
     async def _listen(self, link_tls: ssl.SSLContext | None) -> None:
@@ -316,7 +319,9 @@ class Node:
         """Why clients should go to another node, beside what is wrong with the broker."""
         storage = self._host.storage
         state = storage.problem if storage is not None else ""
-        found = (self.exchange.problem, state and f"its state cannot be kept: {state}")
+        source = self._host.own.source
+        taking = source.problem if source is not None else ""
+        found = (self.exchange.problem, taking, state and f"its state cannot be kept: {state}")
         return [problem for problem in found if problem]
 
     def _own_problem(self) -> str:
@@ -329,6 +334,7 @@ class Node:
         """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
         clients = list(self.relay.clients)
         established = [c for c in clients if c.paired is not None]
+        source = self._host.own.source
         return {
             "node": {
                 "id": self.config.node.id,
@@ -346,6 +352,7 @@ class Node:
                 "own_session_refused": bool(self._host.own.problem),
                 "own_sessions": self._host.own.standing,
                 "set_aside": self.set_aside.listed(),
+                **({"source": source.status()} if source is not None else {}),
             },
             "sessions": {
                 "open": len(clients),

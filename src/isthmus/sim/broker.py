@@ -3,7 +3,9 @@
 It speaks MQTT with whoever connects: the node for its clients, and the node's own sessions.
 Subscriptions, retained messages, wills with their delay, sessions that outlive their connection,
 takeover by client id, QoS 1 and 2 in both directions.  A message is delivered once to a client,
-however many of its filters match.  Not modeled: flow control, shared subscriptions, limits.
+however many of its filters match; or, if it `doubles`, for each of them.  MQTT 5's No Local, Retain
+As Published and Retain Handling are kept, No Local unless it `echoes` all the same.  Not modeled:
+flow control, shared subscriptions, limits.
 
 A broker may be slow (`delay_s`, to be changed at any time: nothing overtakes), may refuse clients
 (`refuses`), may speak nothing newer than 3.1.1 with the node's own sessions (`level`), and may
@@ -176,10 +178,20 @@ class BrokerConnection:
                     session.flight[packet_id].received = True
                 self.send(PubRel(packet_id))
             case Subscribe(packet_id=packet_id, subscriptions=asked):
-                for each in asked:
+                new = [each for each in asked if each.topic_filter not in session.filters]
+                refused = {each for each in asked if each.topic_filter in broker.refuses_filters}
+                granted = tuple(each for each in asked if each not in refused)
+                for each in granted:
                     session.filters[each.topic_filter] = each
-                self.send(SubAck(packet_id, tuple(ReasonCode(each.qos) for each in asked)))
-                broker.send_retained(session, asked)
+                codes = tuple(
+                    ReasonCode.NOT_AUTHORIZED if each in refused else ReasonCode(each.qos)
+                    for each in asked
+                )
+                self.send(SubAck(packet_id, codes))
+                sent = (0, 1) if new else (0,)
+                broker.send_retained(
+                    session, tuple(each for each in granted if each.retain_handling in sent)
+                )
             case Unsubscribe(packet_id=packet_id, topic_filters=filters):
                 codes = tuple(
                     ReasonCode.NO_SUBSCRIPTION_EXISTED
@@ -198,7 +210,7 @@ class BrokerConnection:
     def _published(self, publish: Publish) -> None:
         if self.own and self._broker.remembers:
             self._broker.injected[publish.payload] += 1
-        self._broker.publish(publish)
+        self._broker.publish(publish, by=self.session)
 
 
 @dataclass(eq=False, repr=False)
@@ -230,6 +242,12 @@ class SimBroker:
         """Clients that may not connect."""
         self.poison: set[str] = set()
         """Topics on which it closes the session."""
+        self.refuses_filters: set[str] = set()
+        """What nobody may subscribe to."""
+        self.doubles = False
+        """A message comes once for each subscription of a session."""
+        self.echoes = False
+        """No Local is not kept to."""
         self._to_s = self._from_s = 0.0
 
     # ---- time ----------------------------------------------------------------------------
@@ -255,7 +273,7 @@ class SimBroker:
 
     # ---- publishing ----------------------------------------------------------------------
 
-    def publish(self, publish: Publish) -> None:
+    def publish(self, publish: Publish, by: KeptSession | None = None) -> None:
         self._trace.publish(f"broker {self.name}", "publish", publish)
         if self.remembers:
             self.published[publish.payload] += 1
@@ -265,18 +283,24 @@ class SimBroker:
             else:
                 self.retained.pop(publish.topic, None)
         for session in self.sessions.values():
-            self._give_if_asked(session, session.filters.values(), publish, retain=False)
+            asked: Iterable[Subscription] = session.filters.values()
+            if session is by and not self.echoes:
+                asked = [each for each in asked if not each.no_local]
+            self._give_if_asked(session, asked, publish, live=True)
 
     def send_retained(self, session: KeptSession, asked: tuple[Subscription, ...]) -> None:
         for publish in list(self.retained.values()):
-            self._give_if_asked(session, asked, publish, retain=True)
+            self._give_if_asked(session, asked, publish, live=False)
 
     def _give_if_asked(
-        self, session: KeptSession, asked: Iterable[Subscription], publish: Publish, *, retain: bool
+        self, session: KeptSession, asked: Iterable[Subscription], publish: Publish, *, live: bool
     ) -> None:
-        granted = [each.qos for each in asked if matches(each.topic_filter, publish.topic)]
-        if granted:
-            qos = min(publish.qos, max(granted))
+        found = [each for each in asked if matches(each.topic_filter, publish.topic)]
+        if found and not self.doubles:
+            found = [max(found, key=lambda each: each.qos)]
+        for each in found:
+            qos = min(publish.qos, each.qos)
+            retain = (publish.retain and each.retain_as_published) or not live
             self._give(session, Publish(publish.topic, publish.payload, qos=qos, retain=retain))
 
     @staticmethod

@@ -61,6 +61,7 @@ class VirtualConnection:
 
     def __init__(self, client: SimClient, connect: Connect) -> None:
         self.accepted = False
+        self.direct = client.direct
         self._client = client
         self._level = connect.protocol_level
         self._wire: Wire | None = None
@@ -116,6 +117,8 @@ class SimClient:
     """How many packet identifiers it uses; few, so that they come round."""
     subscribes_again: bool = True
     """Whether it does so where its session is present, as most client libraries do."""
+    direct: bool = False
+    """Whether it connects to the broker, past the node."""
     repeats_qos1: bool = False
     """Whether it sends again what had no PUBACK, when its session was kept; at QoS 2 it does."""
 

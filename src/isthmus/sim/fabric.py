@@ -82,12 +82,14 @@ class SimFabric:
         remembers: bool = True,
         confirm: ConfirmSettings = LOCAL,
         routes_retained: bool = False,
+        from_broker: bool = False,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
         `on_hop` is told of every message that is sent on a link.  With `discovery` all nodes are in
         one group, in which `datagrams` get lost and so on.  If it `remembers`, clients and brokers
         keep all that they had, for checks afterwards; else memory does not grow with the run.
+        `from_broker` is ``source = "broker"`` of every node.
         """
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
@@ -107,6 +109,7 @@ class SimFabric:
         self.link_settings = link or LinkSettings()
         self.confirm = confirm
         self.routes_retained = routes_retained
+        self.from_broker = from_broker
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 
@@ -130,9 +133,12 @@ class SimFabric:
         broker_delay_s: float = 0.001,
         clock_ahead_ms: int = 0,
         node_id: str = "",
+        from_broker: bool | None = None,
+        interest: tuple[str, ...] = (),
+        broker: SimBroker | None = None,
     ) -> SimNode:
         """A node with its broker, running; `name` is its machine's, `node_id` its own if given."""
-        broker = SimBroker(
+        broker = broker or SimBroker(
             name,
             self.engine,
             self.trace,
@@ -148,6 +154,8 @@ class SimFabric:
             state_dir=state_dir,
             clock_ahead_ms=clock_ahead_ms,
             node_id=node_id,
+            from_broker=self.from_broker if from_broker is None else from_broker,
+            interest=interest,
         )
         self.nodes[name] = node
         keep_for(len(self.nodes))

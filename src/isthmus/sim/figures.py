@@ -21,7 +21,8 @@ PAGE = "exact-simulator.md"
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    soaks = dict.fromkeys(("soak", "soak-trees", "soak-stars", "soak-confirm"), _soak)
+    names = ("soak", "soak-trees", "soak-stars", "soak-confirm", "soak-source")
+    soaks = dict.fromkeys(names, _soak)
     for name, describe in (soaks | {"fuzz-node": _fuzz}).items():
         record = folder / f"{name}.json"
         if record.exists():

@@ -96,7 +96,11 @@ class SimHost:
             linger_s=1.0,
             set_aside=self._set_aside,
             shares=lambda: self.exchange.algorithm.topology == "any",
+            takes=node.from_broker,
+            keeps=node.state_dir,
         )
+        self.take_from_broker, self.want = own.start, own.want
+        self.stop_taking = own.stop_taking
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
@@ -114,6 +118,7 @@ class SimHost:
             pacer=Unpaced(),
             turns=Turns(self),
             own_client_ids=own_client_id(self._node.node_id, ""),
+            retained_published=self.own.retained_published,
         )
 
     def end(self) -> None:

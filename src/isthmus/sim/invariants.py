@@ -7,7 +7,7 @@ share no computation with them: trees by search.  An algorithm's own are beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from isthmus.cooperation.api import AtRest
 from isthmus.exchange.client.clients import SAVE_DELAY_S
@@ -34,15 +34,20 @@ class Violation(AssertionError):
     """An invariant does not hold."""
 
 
-def check_at_rest(fabric: SimFabric, *, retained: bool = True) -> None:
-    """Everything that holds when all nodes run, nothing is cut and nothing happens any more."""
+def check_at_rest(
+    fabric: SimFabric, *, retained: bool = True, deleted: Collection[str] = ()
+) -> None:
+    """Everything that holds when all nodes run, nothing is cut and nothing happens any more.
+
+    `deleted` are topics of which a retained message was deleted at one time.
+    """
     if fabric.trace.accusations:
         raise Violation(f"protocol errors between honest nodes: {fabric.trace.accusations[:3]}")
     check_topology(fabric)
     check_local_interest(fabric)
     check_algorithms(fabric)
     if retained:
-        check_retained(fabric)
+        check_retained(fabric, deleted)
     for node in fabric.nodes.values():
         if refused := node.exchange.counters["rules_refused"]:
             raise Violation(f"{node.name} was sent what may not cross its links {refused} times")
@@ -157,8 +162,12 @@ def check_algorithms(fabric: SimFabric) -> None:
 # ---- retained ----------------------------------------------------------------------------
 
 
-def check_retained(fabric: SimFabric) -> None:
-    """Brokers that are connected hold the same retained messages, as far as they may cross."""
+def check_retained(fabric: SimFabric, deleted: Collection[str] = ()) -> None:
+    """Brokers that are connected hold the same retained messages, as far as they may cross.
+
+    With ``source = "broker"`` of topics that both nodes are subscribed to, and of which none was
+    deleted: nobody may have wanted to know.
+    """
     if fabric.routes_retained:
         _check_retained_wanted(fabric)
         return
@@ -167,10 +176,16 @@ def check_retained(fabric: SimFabric) -> None:
         return
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
-        mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
         for other in sorted(search(wanted, name)):
-            retained = fabric.nodes[other].broker.retained
-            theirs = {topic: publish.payload for topic, publish in retained.items()}
+            pair = (node, fabric.nodes[other])
+            mine, theirs = (
+                {
+                    topic: publish.payload
+                    for topic, publish in each.broker.retained.items()
+                    if all(_takes(one, topic, deleted) for one in pair)
+                }
+                for each in pair
+            )
             if mine != theirs:
                 differ = {
                     topic: (mine.get(topic), theirs.get(topic))
@@ -178,6 +193,11 @@ def check_retained(fabric: SimFabric) -> None:
                     if mine.get(topic) != theirs.get(topic)
                 }
                 raise Violation(f"retained messages of {name} and {other} differ: {differ}")
+
+
+def _takes(node: SimNode, topic: str, deleted: Collection[str]) -> bool:
+    source = node.host.own.source if node.host is not None else None
+    return source is None or (topic not in deleted and source.subscriptions.matches(topic.encode()))
 
 
 def _check_retained_wanted(fabric: SimFabric) -> None:

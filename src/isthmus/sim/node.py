@@ -30,6 +30,8 @@ class SimNode:
         state_dir: bool,
         clock_ahead_ms: int,
         node_id: str = "",
+        from_broker: bool = False,
+        interest: tuple[str, ...] = (),
     ) -> None:
         self.fabric = fabric
         self.engine = fabric.engine
@@ -38,6 +40,9 @@ class SimNode:
         self.node_id = node_id or name
         """What it calls itself; the same as another's, or another one than before, by mistake."""
         self.broker = broker
+        self.from_broker = from_broker
+        """``[broker] source = "broker"``."""
+        self.interest = interest
         self.state_dir = state_dir
         self.disk = Disk()
         self.forgetful = False
@@ -91,6 +96,8 @@ class SimNode:
             discovery=fabric.discovery,
             confirm=fabric.confirm,
             routes_retained=fabric.routes_retained,
+            from_broker=self.from_broker,
+            interest=self.interest,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))
@@ -169,6 +176,20 @@ class SimNode:
             return engine.now_s + delay_s
 
         rng = self.fabric.streams
+        if connection.direct:
+            broker = self.broker
+            open_stream(
+                engine,
+                (
+                    StreamEnd(engine, rng, broker.arrival_s, "broker"),
+                    StreamEnd(engine, rng, broker.answer_s, "client"),
+                ),
+                delay_s,
+                accept=broker.accept,
+                opened=lambda end: end.attach(connection),
+                refused=lambda: connection.connection_lost(None),
+            )
+            return
         here = StreamEnd(engine, rng, arrival_s, self.name)
         open_stream(
             engine,

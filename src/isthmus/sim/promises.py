@@ -82,6 +82,8 @@ class Promises:
     """When nodes and brokers ended."""
     retained: list[tuple[float, str, int]] = field(default_factory=list)
     """Retained messages and deletions: when, on which topic, after how many other messages."""
+    deleted: set[str] = field(default_factory=set)
+    """Topics of which a retained message was deleted."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
     """When partitions began and ended."""
     confirmed: set[bytes] = field(default_factory=set)
@@ -112,6 +114,8 @@ class Promises:
             return False
         if retain:
             self.retained.append((self.fabric.now_s, topic, len(self.messages)))
+            if not payload:
+                self.deleted.add(topic)
         if payload:
             self.messages[payload.encode()] = PromisedMessage(
                 self.fabric.now_s,
@@ -467,7 +471,9 @@ class Promises:
                     continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
-                if message is not None and self._is_sent_again(message):
+                if message is not None and (
+                    self._is_sent_again(message) or self._is_taken_again(message)
+                ):
                     continue
                 last_end_s = self._last_end_s(client, message)
                 excused = last_end_s > NEVER_S and (
@@ -492,6 +498,19 @@ class Promises:
         told = node.host is not None and node.host.relay.counters.not_confirmed
         ended = any(end_s >= message.at_s for end_s in node.ended_s)
         return self.fabric.confirm.is_on and bool(told or ended)
+
+    def _is_taken_again(self, message: PromisedMessage) -> bool:
+        """With ``source = "broker"``, by a node that ended and does not know that it had it.
+
+        Its own broker delivers again what it had not acknowledged; one of MQTT 3.1.1 also what the
+        node itself had published there, and had not had back yet.
+        """
+        return self.fabric.from_broker and any(
+            end_s >= message.at_s
+            for node in self.fabric.nodes.values()
+            if node.name == message.node or node.broker.level < 5
+            for end_s in node.ended_s
+        )
 
     def _mixed_up(self, message: PromisedMessage) -> bool:
         """What was retained before it has waited for a broker that was away, and came after it.

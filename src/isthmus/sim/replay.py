@@ -35,9 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             named.factory,
             options=named.options,
             trace=True,
-            confirm=named.confirm,
-            rules=named.rules,
-            routes_retained=named.routes_retained,
+            variant=named.variant,
         )
     except ScheduleFailed as failure:
         print(failure.trace)

@@ -27,9 +27,11 @@ A fabric that does not come to rest fails too: something circulates.
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from isthmus.cooperation.link_rules import NO_RULES
 from isthmus.exchange.client.confirming import ConfirmSettings
@@ -46,7 +48,7 @@ from isthmus.sim.node import SimNode
 from isthmus.sim.promises import COMPLETE, Promises
 from isthmus.sim.schedule import POISON, Action, Schedule
 
-__all__ = ["ScheduleFailed", "ScheduleOutcome", "run_schedule"]
+__all__ = ["PLAIN", "ScheduleFailed", "ScheduleOutcome", "Variant", "run_schedule"]
 
 RULED = tuple(each for each in COMPLETE if each not in ("renamed", "duplicates"))
 """Profiles with a tree that stays, in which links may have rules."""
@@ -81,6 +83,23 @@ class ScheduleOutcome:
     """What happened, by kind."""
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How the nodes are set up, beside their algorithm."""
+
+    confirm: bool = False
+    """Publishers wait for all brokers."""
+    rules: bool = False
+    """Not everything may cross the links, where these stay what they are."""
+    routes_retained: bool = False
+    """Retained messages go only where they are wanted."""
+    from_broker: bool = False
+    """Messages are taken from the brokers."""
+
+
+PLAIN: Final = Variant()
+
+
 def run_schedule(
     schedule: Schedule,
     algorithm: str | AlgorithmFactory = "sf",
@@ -88,18 +107,10 @@ def run_schedule(
     options: Mapping[str, object] | None = None,
     settle_s: float | None = None,
     trace: bool = False,
-    confirm: bool = False,
-    rules: bool = False,
-    routes_retained: bool = False,
+    variant: Variant = PLAIN,
 ) -> ScheduleOutcome:
-    """Raises `ScheduleFailed`.
-
-    With `rules`, not everything may cross the links, if they stay what they are.  If it
-    `routes_retained`, retained messages go only where they are wanted.
-    """
-    run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
-    run.fabric.routes_retained = routes_retained
-    run.rules = rules and schedule.profile in RULED
+    """Raises `ScheduleFailed`."""
+    run = _Run(schedule, algorithm, options, settle_s, trace=trace, variant=variant)
     try:
         return run.run()
     except Exception as error:  # whatever a node raises is a finding
@@ -118,7 +129,7 @@ class _Run:
         settle_s: float | None,
         *,
         trace: bool,
-        confirm: bool = False,
+        variant: Variant = PLAIN,
     ) -> None:
         self.schedule = schedule
         self.fabric = SimFabric(
@@ -136,14 +147,18 @@ class _Run:
             settle_s=settle_s,
             discovery=DiscoverySettings() if schedule.discovery else None,
             datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
-            confirm=ConfirmSettings(confirm, within_s=CONFIRM_S, back_s=BACK_S),
+            confirm=ConfirmSettings(variant.confirm, within_s=CONFIRM_S, back_s=BACK_S),
+            routes_retained=variant.routes_retained,
+            from_broker=variant.from_broker,
         )
+        self.directs: dict[str, SimClient] = {}
+        """``source = "broker"``: others at the brokers of the clients, past the nodes."""
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":
             self.promises.clocks_ms += [spec.clock_ahead_ms for spec in schedule.nodes]
         self.clients = self.promises.clients
         self.wills = 0
-        self.rules = False
+        self.rules = variant.rules and schedule.profile in RULED
 
     def run(self) -> ScheduleOutcome:
         self._set_up()
@@ -153,7 +168,7 @@ class _Run:
             self._do(action)
         self._heal()
         promises = self.promises
-        check_at_rest(self.fabric, retained=promises.retained_converges())
+        check_at_rest(self.fabric, retained=promises.retained_converges(), deleted=promises.deleted)
         promises.check_complete()
         promises.check_counted()
         promises.check_refused()
@@ -204,8 +219,14 @@ class _Run:
             if each.filters:
                 client.subscribe(*each.filters)
             self.clients[each.client_id] = client
+            if fabric.from_broker:
+                direct = fabric.nodes[each.node].client(
+                    f"{each.client_id}-direct", level=each.level, direct=True
+                )
+                self.directs[each.client_id] = direct
         for name, node in fabric.nodes.items():
-            self.promises.probes[name] = node.client(f"probe-{name}")
+            probe = node.client(f"probe-{name}", direct=fabric.from_broker)
+            self.promises.probes[name] = probe
         fabric.settle()
         check_at_rest(fabric)
 
@@ -221,7 +242,11 @@ class _Run:
         match action.kind, action.args:
             case "publish", (client, topic, qos, retain, payload):
                 self.promises.publish(
-                    self.clients[client], topic, payload, qos=int(qos), retain=retain == "1"
+                    self._publisher(client, payload),
+                    topic,
+                    payload,
+                    qos=int(qos),
+                    retain=retain == "1",
                 )
             case "expiring", (client, topic, qos, expiry_s, payload):
                 self.promises.publish(
@@ -267,6 +292,12 @@ class _Run:
                 self._end_or_begin(kind, fabric.nodes[name], rest)
             case _:
                 raise ValueError(f"no such action: {action}")
+
+    def _publisher(self, client: str, payload: str) -> SimClient:
+        """The client, or in its place every second time one that connects past its node."""
+        if self.fabric.from_broker and zlib.crc32(payload.encode()) & 1:
+            return self.directs[client]
+        return self.clients[client]
 
     def _end_or_begin(self, kind: str, node: SimNode, rest: list[str]) -> None:
         if kind in ("crash", "stop", "broker-crash"):

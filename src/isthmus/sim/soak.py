@@ -2,8 +2,9 @@
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
 ``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
-``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays; with
-``retained=routed`` retained messages go only where they are wanted.
+``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays, with
+``retained=routed`` retained messages go only where they are wanted, with ``source=broker`` nodes
+take messages from their brokers, some of them of clients that connect there directly.
 Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
 came to as a small JSON file, from which the figures in the documentation are made.
 """
@@ -30,7 +31,7 @@ from isthmus.errors import AlgorithmError
 from isthmus.sim.fabric import AlgorithmFactory
 from isthmus.sim.generating import generate, has_all_links
 from isthmus.sim.provenance import provenance
-from isthmus.sim.run import ScheduleFailed, ScheduleOutcome, run_schedule
+from isthmus.sim.run import PLAIN, ScheduleFailed, ScheduleOutcome, Variant, run_schedule
 from isthmus.sim.schedule import ATTACKS, CONFIRMED, EVERY_PROFILE, PROFILES
 
 __all__ = ["SOAKED", "Called", "Soaked", "called", "main", "profile_of", "soak"]
@@ -86,9 +87,7 @@ class Called:
 
     factory: type[CooperationAlgorithm]
     options: Mapping[str, object]
-    confirm: bool = False
-    rules: bool = False
-    routes_retained: bool = False
+    variant: Variant = PLAIN
 
 
 def called(name: str) -> Called:
@@ -101,14 +100,17 @@ def called(name: str) -> Called:
             options |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
             options[key] = value
-    confirm = options.pop("confirm", "local") == "fabric"
-    rules = options.pop("rules", "") == "drawn"
-    routed = options.pop("retained", "everywhere") == "routed"
+    variant = Variant(
+        confirm=options.pop("confirm", "local") == "fabric",
+        rules=options.pop("rules", "") == "drawn",
+        routes_retained=options.pop("retained", "everywhere") == "routed",
+        from_broker=options.pop("source", "clients") == "broker",
+    )
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options, confirm, rules, routed)
-    return Called(getattr(import_module(module), attribute), options, confirm, rules, routed)
+        return Called(load(name), options, variant)
+    return Called(getattr(import_module(module), attribute), options, variant)
 
 
 def profile_of(seed: int, *, confirm: bool = False) -> str:
@@ -131,29 +133,21 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
-    confirm = rules = routed = False
+    variant = PLAIN
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
-        options, confirm, rules = named.options, named.confirm, named.rules
-        routed = named.routes_retained
+        options, variant = named.options, named.variant
     else:
         factory = algorithm
     for seed in seeds:
-        chosen = profile or profile_of(seed, confirm=confirm)
+        chosen = profile or profile_of(seed, confirm=variant.confirm)
         soaked.schedules += 1
         soaked.profiles[chosen] += 1
         try:
             mesh = has_all_links(factory, seed)
             schedule = generate(seed, chosen, mesh=mesh)
-            outcome = run_schedule(
-                schedule,
-                factory,
-                options=options,
-                confirm=confirm,
-                rules=rules,
-                routes_retained=routed,
-            )
+            outcome = run_schedule(schedule, factory, options=options, variant=variant)
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

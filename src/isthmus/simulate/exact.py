@@ -211,7 +211,9 @@ class ExactRun:
         fabric, plan = self.fabric, self.plan
         self.phase = "linking nodes"
         for name in plan.nodes:
-            fabric.node(name)
+            fabric.node(
+                name, from_broker=name in plan.from_broker, interest=plan.interest.get(name, ())
+            )
         for a, b in plan.links:
             fabric.link(fabric.nodes[a], fabric.nodes[b])
         fabric.settle()

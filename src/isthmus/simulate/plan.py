@@ -75,6 +75,10 @@ class Plan:
     client_options: Mapping[str, Any] = field(default_factory=dict)
     confirm: ConfirmSettings = LOCAL
     """Of :class:`isthmus.sim.client.SimClient`."""
+    from_broker: frozenset[str] = frozenset()
+    """Nodes with ``source = "broker"``."""
+    interest: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By node, what is wanted by subscribers that it cannot see."""
     returning: frozenset[str] = frozenset()
     """Nodes whose clients have sessions that are kept, at QoS 1 and 2."""
 
@@ -196,6 +200,8 @@ def planned_scenario(scenario: Scenario, settle_s: float | None = None) -> Plan:
         cut=scenario.cut,
         crash=scenario.crash,
         client_options={"level": 4},
+        from_broker=frozenset(node.id for node in scenario.node if node.source == "broker"),
+        interest={node.id: node.interest for node in scenario.node if node.interest},
         returning=frozenset(crash.node for crash in scenario.crash),
     )
 

@@ -439,6 +439,52 @@ def test_the_nodes_own_login(write: Write, tmp_path: Path) -> None:
     assert set(node_mistakes(write(embedded))) == {"broker.username"}
 
 
+def test_where_messages_come_from(write: Write) -> None:
+    assert load_node_config(write(MINIMAL)).broker.source == "clients"
+    text = MINIMAL + 'source = "broker"\n'
+    wanted = '[[interest]]\nfilter = "a/+"\n[[interest]]\nfilter = "b/#"\n'
+    config = load_node_config(write(text + wanted))
+    assert (config.broker.source, [each.filter for each in config.interest]) == (
+        "broker",
+        ["a/+", "b/#"],
+    )
+    assert set(node_mistakes(write(MINIMAL + 'source = "both"\n'))) == {"broker.source"}
+
+
+@pytest.mark.parametrize("confirm", ['confirm = "fabric"', 'confirm_topics = { "a/" = "fabric" }'])
+def test_what_comes_from_the_broker_is_not_confirmed_by_the_fabric(
+    write: Write, confirm: str
+) -> None:
+    text = MINIMAL + f'source = "broker"\n[cooperation]\n{confirm}\n'
+    found = node_mistakes(write(text))
+    assert set(found) == {"broker.source"}
+    assert 'confirm = "local"' in found["broker.source"].problem
+    assert load_node_config(write(text.replace('"broker"', '"clients"')))
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "problem"),
+    [
+        ("$SYS/#", "starts with $"),
+        ("$share/g/t", "starts with $"),
+        ("a/#/b", "is no topic filter"),
+        ("", "is no topic filter"),
+        ("/".join("a" * 200), "levels"),
+    ],
+)
+def test_interest_is_a_filter_that_others_can_send_to(
+    write: Write, topic_filter: str, problem: str
+) -> None:
+    found = node_mistakes(write(MINIMAL + f'[[interest]]\nfilter = "{topic_filter}"\n'))
+    assert set(found) == {"interest[0].filter"}
+    assert problem in found["interest[0].filter"].problem
+
+
+def test_interest_is_named_once(write: Write) -> None:
+    twice = '[[interest]]\nfilter = "a"\n' * 2
+    assert set(node_mistakes(write(MINIMAL + twice))) == {"interest[1].filter"}
+
+
 @pytest.mark.parametrize("line", ['secret = "hunter2"', "secret = 1234567", 'secret = ["hunter2"]'])
 def test_a_wrong_secret_is_not_repeated(write: Write, line: str) -> None:
     found = node_mistakes(write(f"{MINIMAL}[link]\n{line}\n"))
@@ -703,6 +749,7 @@ def test_the_file_of_a_fabrics_node_says_what_the_fabrics_file_says(
     fabric = load_fabric_config(
         write(
             '[[node]]\nid = "a"\nbroker = "mqtt://h"\nusername = "u"\npassword = "p\\u007f\\"😀"\n'
+            'source = "broker"\ninterest = ["a/+", "b"]\n'
             '[link]\nqos = 2\nsecret_file = "secret"\n'
             '[link.tls]\ncert = "x.pem"\nkey = "x.pem"\nca = "x.pem"\n'
             "[cooperation]\n'odd key' = [1, 2.5, true, { x = 1979-05-27 }, inf]\n"
@@ -723,10 +770,17 @@ def test_the_file_of_a_fabrics_node_says_what_the_fabrics_file_says(
     assert config.log == fabric.log
     assert [peer.address for peer in config.peer] == peers
     assert config.listen.link == listen["link"]
+    assert config.broker.source == "broker"
+    assert [each.filter for each in config.interest] == ["a/+", "b"]
     assert config.broker.password_bytes() == 'p\x7f"😀'.encode()
     started = node_file(fabric.node[0], listen, url, fabric, login=("isthmus", "other"))
     path.write_text(started)
     assert load_node_config(path).broker.password_bytes() == b"other"
+
+
+def test_a_fabrics_nodes_that_take_from_their_brokers_confirm_nothing(write: Write) -> None:
+    text = '[[node]]\nid = "a"\nsource = "broker"\n[cooperation]\nconfirm = "fabric"\n'
+    assert set(mistakes_of(load_fabric_config, write(text))) == {"node[0].source"}
 
 
 def test_an_empty_fabric(write: Write) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from isthmus.exchange import kept_records
 from isthmus.exchange.broker import injection
+from isthmus.exchange.broker.echoes import Echoes
+from isthmus.exchange.broker.source import BrokerSource
 from isthmus.exchange.client.client import Client
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.life import ClientState
@@ -143,6 +145,36 @@ def test_a_wrong_product_is_found(
 ) -> None:
     monkeypatch.setattr(*place, wrong)
     soaked = soak("sf", SEEDS, profile=profile, max_failures=1)
+    assert soaked.failures, f"{len(SEEDS)} schedules of {profile} did not notice"
+    assert any(part in soaked.failures[0][2] for part in problem.split("|")), soaked.failures
+
+
+def hears_no_echo(self: Echoes, *_: object) -> bool:
+    """What the node has published itself is taken when it comes back."""
+    return False
+
+
+def knows_nothing_again(self: BrokerSource, *_: object) -> bool:
+    """What comes again when a session has fallen is taken once more."""
+    return False
+
+
+@pytest.mark.parametrize(
+    ("profile", "place", "wrong", "problem"),
+    [
+        ("outages", (Echoes, "is_echo"), hears_no_echo, "events|times|once each"),
+        ("brokers", (BrokerSource, "_is_again"), knows_nothing_again, "times"),
+    ],
+)
+def test_a_source_that_is_wrong_is_found(
+    profile: str,
+    place: tuple[Any, str],
+    wrong: Any,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(*place, wrong)
+    soaked = soak("pf?source=broker", SEEDS, profile=profile, max_failures=1)
     assert soaked.failures, f"{len(SEEDS)} schedules of {profile} did not notice"
     assert any(part in soaked.failures[0][2] for part in problem.split("|")), soaked.failures
 

@@ -135,6 +135,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._synchronized: list[SessionInfo] = []
         self._steps = Steps(_MOST)
         self._sent_everywhere = 0
+        self._wanted: CoverTable | None = None
+        """What neighbors want, all together, if the node asks for it."""
 
     # ---- data plane ----
 
@@ -177,6 +179,10 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if steps.left < _MOST // 2:
             self._set_timer()
         return matched
+
+    def follow_wanted(self) -> bool:
+        self._wanted = CoverTable()
+        return True
 
     # ---- hooks ----
 
@@ -364,6 +370,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._touched[topic_filter] = None
         if wanted and self.port.routes_retained:
             self._wanted_anew.setdefault(source, []).append(topic_filter)
+        if self._wanted is not None and source is not self._here:
+            self._left -= self._note_wanted(self._wanted, topic_filter)
         others = [each for each in self._index.values(topic_filter) if each is not source]
         if len(others) > 1:
             return 4  # for everybody somebody else wants it, before and after
@@ -374,6 +382,24 @@ class SubscriptionFlooding(CooperationAlgorithm):
                 neighbor.changes.settle(topic_filter, wanted=wanted, held=held)
                 self._work_on_table(neighbor)
         return 6 + len(self._neighbors) + topic_filter.count("/")
+
+    def _note_wanted(self, table: CoverTable, topic_filter: str) -> int:
+        """A neighbor wants the filter, or does not: whether any does may have changed."""
+        wanted = any(each is not self._here for each in self._index.values(topic_filter))
+        if wanted == (topic_filter in table):
+            return 1
+        self._work.setdefault("wanted", self._tell_wanted(table))
+        return table.add(topic_filter) if wanted else table.remove(topic_filter)
+
+    def _tell_wanted(self, table: CoverTable) -> _Work:
+        while table.pending or table.announce or table.withdraw:
+            if table.pending:
+                yield table.work(_QUANTUM // 8)
+                continue
+            added = take_batch(table.announce)
+            removed = () if table.announce else take_batch(table.withdraw)
+            self.port.wanted_changed(added, removed)
+            yield 10 + len(added) + len(removed)
 
     def _work_on_table(self, neighbor: Neighbor) -> None:
         key = "table", neighbor.session

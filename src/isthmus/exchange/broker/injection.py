@@ -28,6 +28,10 @@ never dropped: over the bound the newest of a topic takes the place of the one b
 retained store of the fabric bounds these.  What is published at QoS 1 for the sake of its topic
 counts until it is acknowledged.
 
+**Sessions that are resumed** (``source = "broker"``).  At QoS 2 a message is sent again under its
+identifier, with DUP set, or only released if the broker has said PUBREC [MQTT-4.4.0-1]: it is
+published once.
+
 RabbitMQ 3.10 answers QoS 2 with PUBACK, which is taken for what it is: an acknowledgment.
 """
 
@@ -48,9 +52,9 @@ from isthmus.exchange.link.lane import IN_HAND_BYTES
 from isthmus.exchange.traffic.message import Fate, Message, plain_to_broker, to_broker
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import body_offset
-from isthmus.mqtt.packet_ids import free_packet_id
+from isthmus.mqtt.packet_ids import IDENTIFIERS, free_packet_id
 from isthmus.mqtt.packets import ConnAck, PubAck, PubRec
-from isthmus.mqtt.publish_layout import PUBREC, PUBREL, acknowledgment, packet_id_at
+from isthmus.mqtt.publish_layout import DUP, PUBCOMP, PUBREC, PUBREL, acknowledgment, packet_id_at
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = [
@@ -135,7 +139,17 @@ class InjectionShell(Protocol):
 class InjectedMessage:
     """A message on its way to the broker."""
 
-    __slots__ = ("apart", "done", "falls", "kept", "message", "record", "suspect")
+    __slots__ = (
+        "apart",
+        "done",
+        "falls",
+        "kept",
+        "message",
+        "packet_id",
+        "record",
+        "released",
+        "suspect",
+    )
 
     def __init__(self, message: Message, done: Callable[[], None] | None) -> None:
         self.message = message
@@ -150,6 +164,10 @@ class InjectedMessage:
         """It was in flight when a session fell."""
         self.falls = 0
         """Times in a row that a healthy session fell with it alone."""
+        self.packet_id = 0
+        """QoS 2, in a session that is resumed: under which the broker may know it."""
+        self.released = False
+        """QoS 2: the broker has said PUBREC, so it has it."""
 
     @property
     def cost(self) -> int:
@@ -170,9 +188,22 @@ class Injection:
     """The messages of one neighbor for the local broker, over any number of sessions."""
 
     def __init__(
-        self, shell: InjectionShell, counters: Counter[str], aversions: Aversions | None = None
+        self,
+        shell: InjectionShell,
+        counters: Counter[str],
+        aversions: Aversions | None = None,
+        *,
+        identifiers: int = IDENTIFIERS,
     ) -> None:
         """`aversions` are the broker's, for all that publish there."""
+        self._identifiers = identifiers
+        self.published: Callable[[Sequence[bytes], Sequence[bytes]], None] | None = None
+        """Is told topics and payloads of what is written, if anybody wants to know."""
+        self._reserved: set[int] = set()
+        """Identifiers that the broker may know from an earlier connection."""
+        self._sweeping: set[int] = set()
+        self._unswept = False
+        """QoS 2 has to wait: the broker may know identifiers of an earlier life of the node."""
         self._shell = shell
         self._aversions = Aversions() if aversions is None else aversions
         self._counters = counters
@@ -293,6 +324,8 @@ class Injection:
             packets = list(map(plain_to_broker, topics, payloads, repeat(self._terms.level)))
             if max(map(len, packets)) <= self._packet_bytes:
                 self._shell.write(b"".join(packets))
+                if self.published is not None:
+                    self.published(topics, payloads)
                 return 0
         messages = map(Message, topics, payloads)
         return sum(not self.inject(message, None) for message in messages)
@@ -360,6 +393,8 @@ class Injection:
 
     def _may_go(self, entry: InjectedMessage) -> bool:
         assert self._terms is not None
+        if self._unswept and entry.message.qos == 2:
+            return False
         if not entry.suspect:
             return not self._suspects_in_flight and len(self._in_flight) < self._terms.window
         if self._in_flight and self._suspects_in_flight == 0:
@@ -386,9 +421,19 @@ class Injection:
             message.retain = False
         qos = min(message.qos, terms.maximum_qos)
         packet_id = 0
-        if qos:
-            packet_id = self._last_id = free_packet_id(self._last_id, self._in_flight)
-        frame = to_broker(message, terms.level, qos, packet_id, self._shell.now())
+        again = qos == 2 and entry.packet_id > 0
+        if again:
+            packet_id = entry.packet_id
+        elif qos:
+            packet_id = self._last_id = free_packet_id(
+                self._last_id, self._in_flight, self._reserved, self._identifiers
+            )
+        if again and entry.released:
+            frame = acknowledgment(PUBREL, packet_id)
+        else:
+            frame = to_broker(message, terms.level, qos, packet_id, self._shell.now())
+            if again:
+                frame = b"%c%b" % (frame[0] | DUP, frame[1:])
         if len(frame) > self._packet_bytes:
             self._set_aside(
                 entry,
@@ -396,9 +441,12 @@ class Injection:
             )
             return
         self._shell.write(frame)
+        if self.published is not None and not entry.released:
+            self.published((message.topic,), (message.payload,))
         if qos == 0:
             entry.finish()
             return
+        self._reserved.discard(packet_id)
         self._in_flight[packet_id] = entry
         if entry.suspect:
             self._suspects_in_flight += 1
@@ -408,9 +456,17 @@ class Injection:
 
     # ---- the session ---------------------------------------------------------------------
 
-    def opened(self, terms: SessionTerms) -> None:
-        """The broker has accepted a session."""
+    def opened(self, terms: SessionTerms, *, resumed: bool = False, unswept: bool = False) -> None:
+        """The broker has accepted a session, or resumed one that it has kept.
+
+        If it is `unswept`, the broker may have kept it of an earlier life: `sweep` is called.
+        """
         self._terms = terms
+        self._unswept = unswept
+        if not resumed:
+            self._reserved.clear()
+            for entry in self._waiting:
+                entry.packet_id, entry.released = 0, False
         self._packet_bytes = terms.maximum_packet_bytes
         self._flowing = self._clear = True
         self._advance()
@@ -434,8 +490,11 @@ class Injection:
         accused: InjectedMessage | None = None
         if self._suspects_in_flight == 1 and len(self._in_flight) == 1:
             (accused,) = self._in_flight.values()
-        for entry in reversed(self._in_flight.values()):
+        for packet_id, entry in reversed(self._in_flight.items()):
             entry.suspect = True
+            if entry.message.qos == 2:
+                entry.packet_id = packet_id
+                self._reserved.add(packet_id)
             self._waiting.appendleft(entry)
             self._waiting_bytes += entry.cost
         self._in_flight.clear()
@@ -444,6 +503,7 @@ class Injection:
         self._flowing = self._clear = self._asked = self._proven = False
         self._suspects_in_flight = 0
         self._trial_window = 1
+        self._sweeping = set()
         return accused
 
     def acknowledged(self, frame: bytes) -> None:
@@ -454,7 +514,14 @@ class Injection:
         packet_id = packet_id_at(frame, pos)
         code = _refusal(frame)
         if frame[0] == PUBREC and code is None:
+            if packet_id in self._in_flight:
+                self._in_flight[packet_id].released = True
             self._shell.write(acknowledgment(PUBREL, packet_id))
+            return
+        if self._sweeping and frame[0] == PUBCOMP:
+            self._sweeping.discard(packet_id)
+            if not self._sweeping:
+                self.swept()
             return
         entry = self._in_flight.pop(packet_id, None)
         if entry is None:
@@ -477,6 +544,28 @@ class Injection:
         self._advance()
         if self.apart is not None:
             self.apart.refill()
+
+    @property
+    def is_unswept(self) -> bool:
+        return self._unswept
+
+    def sweep(self) -> None:
+        """Release what an earlier life of the node may have left at the broker at QoS 2.
+
+        A message under one of these identifiers would be taken for a repetition.  Until all are
+        answered, or `swept` is called, none is sent.
+        """
+        if self._unswept:
+            self._sweeping = set(range(1, self._identifiers + 1))
+            self._shell.write(
+                b"".join(acknowledgment(PUBREL, each) for each in sorted(self._sweeping))
+            )
+
+    def swept(self) -> None:
+        """There is nothing to be released, or nobody answers."""
+        self._unswept = False
+        self._sweeping = set()
+        self._advance()
 
     # ---- blame ---------------------------------------------------------------------------
 

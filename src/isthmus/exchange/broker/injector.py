@@ -31,7 +31,7 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.exchange.broker.injection import (
@@ -45,12 +45,14 @@ from isthmus.exchange.broker.own_session import OwnSession
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionHost, SessionStatus, Wire
 from isthmus.exchange.traffic.message import Message
+from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.packets import ConnAck, Disconnect
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC
 from isthmus.mqtt.reason_codes import ReasonCode
 
 if TYPE_CHECKING:
     from isthmus.exchange.broker.own_sessions import OwnSessions
+    from isthmus.exchange.broker.source import BrokerSource
 
 __all__ = ["Injector"]
 
@@ -66,6 +68,8 @@ PROMPT_S, PROMPT_PAUSE_S = 0.25, 0.25
 STOOD_S = 5.0
 TRIAL_S = 10.0
 WITNESS_AGAIN_S = 1.0
+SOURCE_IDENTIFIERS = 2_047
+"""Of a session that the broker keeps: what an earlier life has left there is found among these."""
 
 _PINGRESP, _DISCONNECT = 0xD0, 0xE0
 _UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
@@ -74,13 +78,19 @@ _UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 class Injector:
     """The node's session with the broker for one neighbor; reconnects until it is retired."""
 
-    def __init__(self, own: OwnSessions, key: str) -> None:
+    def __init__(self, own: OwnSessions, key: str, source: BrokerSource | None = None) -> None:
+        """With a `source` the session is also subscribed, and what comes by that is for it."""
         self._own = own
         self._host = own.host
         self.now = own.host.now
         self.key = key
-        self._core = Injection(self, own.counters, own.aversions)
+        self.source = source
+        identifiers = IDENTIFIERS if source is None else SOURCE_IDENTIFIERS
+        self._core = Injection(self, own.counters, own.aversions, identifiers=identifiers)
         self.apart = self._core.apart = own.apart(self._core, key)
+        self.sweep, self.swept = self._core.sweep, self._core.swept
+        self.sessions = 0
+        """How many were opened."""
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
         self.give_up = self._core.give_up
@@ -125,6 +135,10 @@ class Injector:
         if not self._out:
             self._host.call_soon(self._flush)
         self._out.append(data)
+
+    def watch(self, published: Callable[[Sequence[bytes], Sequence[bytes]], None] | None) -> None:
+        """Who is told of what is written to the session, if anybody."""
+        self._core.published = published
 
     def _flush(self) -> None:
         data = b"".join(self._out)
@@ -233,13 +247,16 @@ class Injector:
             self._host.log("info", "broker answers again", neighbor=self.key)
         self.silent = not yes
 
+    def is_open(self, session: InjectSession) -> bool:
+        return self._session is session
+
     @property
     def ever_opened(self) -> bool:
         return self._opened_s >= 0.0
 
     def opened(self, session: InjectSession, connack: ConnAck) -> None:
         self._own.refused("")
-        if self.closed:  # while the broker was being greeted
+        if self.closed or self._is_to_begin_anew(session):  # while the broker was being greeted
             session.send(Disconnect())
             session.close()
             return
@@ -252,9 +269,25 @@ class Injector:
             self._accused = None
         self._session = session
         self._opened_s = self.now()
-        self._core.opened(SessionTerms.of(connack, session.level))
+        terms = SessionTerms.of(connack, session.level)
+        self.sessions += 1
+        if self.source is None:
+            self._core.opened(terms)
+        else:
+            present = connack.session_present
+            first = self.sessions == 1 or self._core.is_unswept
+            self._core.opened(terms, resumed=present, unswept=present and first)
+            self.source.opened(session.level)
         if not self._core.on_trial:
             self._dismiss_witness()
+
+    def _is_to_begin_anew(self, session: InjectSession) -> bool:
+        """In MQTT 3.1.1 a clean session has ended the one before, and would not last itself."""
+        source = self.source
+        if source is None or not source.fresh:
+            return False
+        source.fresh = False
+        return source.keeps and session.level != 5
 
     def may_write(self, session: InjectSession, yes: bool) -> None:
         if self._session is session:
@@ -272,6 +305,8 @@ class Injector:
             self._out.clear()  # what it was is in flight, or at QoS 0 and lost with the session
             on_trial = self._core.on_trial
             accused = self._core.lost()
+            if self.source is not None:
+                self.source.lost()
             if session.given_up or session.farewell in INNOCENT_FAREWELLS:
                 accused = None
             self._accused, self._cause = accused, cause
@@ -375,6 +410,15 @@ class InjectSession(OwnSession):
         if self._injector.silent:
             self._injector.heard(True)
         super().data_received(data)
+
+    def _frames(self, data: bytes, offsets: Sequence[int]) -> None:
+        source = self._injector.source
+        if source is None or self.greeting or not self._injector.is_open(self):
+            super()._frames(data, offsets)
+            return
+        for frame in source.frames(data, offsets):
+            if not source.answered(frame):
+                self._frame(frame)
 
     def _frame(self, frame: bytes) -> None:
         head = frame[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,12 +67,15 @@ class OwnSession(Session):
             return
         try:
             offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
+            self._frames(data, offsets)
             self._buffer.keep(data[offsets[-1] :])
         except ProtocolError as error:
             self.host.log("warning", "broker sent bad bytes", session="own", detail=str(error))
             self.close()
+
+    def _frames(self, data: bytes, offsets: Sequence[int]) -> None:
+        for start, stop in pairwise(offsets):
+            self._frame(data[start:stop])
 
     @abstractmethod
     def _frame(self, frame: bytes) -> None: ...

@@ -23,10 +23,12 @@ from isthmus.exchange.broker.injection import Injection
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.broker.retained_reader import RetainedReader
 from isthmus.exchange.broker.set_apart import BROKER_SPOOL, BrokerApart
+from isthmus.exchange.broker.source import EXPIRY_S, RECEIVE_MAXIMUM, SOURCE_KEY, BrokerSource
 from isthmus.exchange.retained.broker import OWN_KEY, WRITTEN_S
 from isthmus.exchange.session import SessionHost
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.packets import Connect
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 
 if TYPE_CHECKING:
     from isthmus.exchange.exchange import Exchange
@@ -59,8 +61,13 @@ class OwnSessions:
         linger_s: float,
         set_aside: SetAside,
         shares: Callable[[], bool] = lambda: False,
+        takes: bool = False,
+        keeps: bool = False,
     ) -> None:
-        """`set_aside` is told the message, the neighbor, and why; `shares`: all have one."""
+        """`set_aside` is told the message, the neighbor, and why; `shares`: all have one.
+
+        `takes`: there is one, which is also subscribed at the broker; `keeps`: for good.
+        """
         self.host = host
         self._node_id = node_id
         self._login = login
@@ -82,8 +89,34 @@ class OwnSessions:
         self._used: dict[Injector, set[str]] = {}
         """Of whom each has published something, those that are gone included."""
         self._joined: set[str] = set()
+        self.source = BrokerSource(self, keeps=keeps) if takes else None
         self._reader = RetainedReader(self)
         self.ask_retained = self._reader.ask
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._exchange()
+
+    def start(self) -> None:
+        """The node runs: what comes from the broker is taken from now on."""
+        if self.source is not None:
+            self.source.injector = Injector(self, SOURCE_KEY, self.source)
+            self.injectors[SOURCE_KEY] = self.source.injector
+            self._used[self.source.injector] = set()
+            self.source.start()  # before there is a connection, which takes its time
+
+    def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        if self.source is not None:
+            self.source.want(added, removed)
+
+    def retained_published(self, topic: bytes, payload: bytes) -> None:
+        """A client publishes it through the node, retained."""
+        if self.source is not None:
+            self.source.note_retained(topic, payload)
+
+    def stop_taking(self) -> None:
+        if self.source is not None:
+            self.source.stop()
 
     # ---- what comes over links -----------------------------------------------------------
 
@@ -140,6 +173,8 @@ class OwnSessions:
 
     def _place(self, key: str) -> Injector:
         """A session of its own, or if there are enough the one that the fewest use."""
+        if self.source is not None:
+            return self.source.injector
         if len(self.injectors) >= (1 if self._shares() else MAX_SESSIONS):
             users = Counter(self._places.values())
             return min(self.injectors.values(), key=lambda each: users[each])
@@ -152,6 +187,8 @@ class OwnSessions:
     def neighbor_joined(self, key: str) -> None:
         self._joined.add(key)
         self._injector(key)
+        if self.source is not None:
+            self.source.neighbor_joined()
 
     def neighbor_left(self, key: str) -> None:
         self._joined.discard(key)
@@ -166,7 +203,7 @@ class OwnSessions:
             self.host.call_later(RETIRE_S, partial(self._retire, key))
             return
         del self._places[key]
-        if injector in self._places.values():
+        if injector in self._places.values() or self.source is not None:
             # Others share it; what it has published of this one may be asked for a little longer.
             self.host.call_later(WRITTEN_S, partial(self._forget, injector, key))
             return
@@ -184,6 +221,8 @@ class OwnSessions:
     ]
 
     def close(self) -> None:
+        if self.source is not None:
+            self.source.close()
         for injector in self.injectors.values():
             injector.close()
         self._reader.close()
@@ -203,9 +242,19 @@ class OwnSessions:
 
     def connect(self, key: str, keep_alive: int, level: int) -> Connect:
         username, password = self._login()
+        properties = NO_PROPERTIES
+        lasts = False
+        if key == SOURCE_KEY and self.source is not None:
+            lasts = self.source.keeps
+            if level == 5:
+                properties = Properties(
+                    session_expiry_interval=EXPIRY_S if lasts else None,
+                    receive_maximum=RECEIVE_MAXIMUM,
+                )
         return Connect(
             client_id=own_client_id(self._node_id, key),
-            clean_start=True,
+            clean_start=not lasts or (self.source is not None and self.source.fresh),
+            properties=properties,
             keep_alive=keep_alive,
             username=username,
             password=password,

@@ -9,6 +9,9 @@ when there was nothing for `IDLE_S`.
 
 MQTT does not say when the last retained message has come.  One that comes later than that counts
 as none: a message that the broker has is then published once more.
+
+With ``source = "broker"`` it also reads all that is retained under filters (`read`): until none has
+come for `GRACE_S`.  Live messages come with the flag off, and do not count.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from isthmus.exchange.broker.own_session import KEEP_ALIVE_S, OwnSession
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import SessionStatus, Wire
 from isthmus.mqtt.decoding import decode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.packet_ids import free_packet_id
 from isthmus.mqtt.packets import (
     Disconnect,
@@ -36,9 +40,10 @@ from isthmus.mqtt.packets import (
 if TYPE_CHECKING:
     from isthmus.exchange.broker.own_sessions import OwnSessions
 
-__all__ = ["RetainedReader"]
+__all__ = ["READ_KEY", "RetainedReader"]
 
 KEY: Final = ":asks"
+READ_KEY: Final = ":reads"
 GRACE_S: Final = 0.5
 ANSWER_S: Final = 10.0
 IDLE_S: Final = 5.0
@@ -48,14 +53,19 @@ MAX_AT_ONCE: Final = 20
 MAX_BUFFER_BYTES: Final = 1 << 20
 
 Answer = Callable[[Mapping[bytes, bytes | None] | None], None]
+Found = Callable[[Publish], None]
 
 
 class _Question:
-    def __init__(self, topics: Sequence[bytes], answer: Answer) -> None:
+    def __init__(self, topics: Sequence[bytes], answer: Answer, found: Found | None = None) -> None:
         self.topics = topics
+        """Or filters, if all that is found under them is told."""
         self.answer = answer
+        self.told = found
         self.found: dict[bytes, bytes | None] = {}
         self.tries = 0
+        self.ending = False
+        """It has been unsubscribed from."""
         self.timer: Cancellable | None = None
 
     @property
@@ -71,7 +81,7 @@ class _Question:
 class RetainedReader:
     """At most `MAX_AT_ONCE` questions at a time; they wait as long as the broker is away."""
 
-    def __init__(self, own: OwnSessions) -> None:
+    def __init__(self, own: OwnSessions, key: str = KEY) -> None:
         self._own = own
         self._host = own.host
         self._waiting: deque[_Question] = deque()
@@ -83,12 +93,19 @@ class RetainedReader:
         self._timer: Cancellable | None = None
         self._pause_s = FIRST_PAUSE_S
         self._packet_id = 0
-        self.key = KEY
+        self.key = key
         self.closed = False
 
     def ask(self, topics: Sequence[bytes], answer: Answer) -> None:
         """The topics are not those of a question that is not answered yet."""
-        self._waiting.append(_Question(topics, answer))
+        self._put(_Question(topics, answer))
+
+    def read(self, filters: Sequence[str], found: Found) -> None:
+        """Tell all that is retained under filters, each once or several times."""
+        self._put(_Question([each.encode() for each in filters], lambda _: None, found))
+
+    def _put(self, question: _Question) -> None:
+        self._waiting.append(question)
         if self._session is not None:
             self._ask_more()
         elif not self._opening:
@@ -124,6 +141,7 @@ class RetainedReader:
         while self._waiting and len(self._asked) < MAX_AT_ONCE:
             question = self._waiting.popleft()
             question.found.clear()
+            question.ending = False
             packet_id = self._await_answer(question)
             for topic in question.topics:
                 self._by_topic[topic] = (packet_id, question)
@@ -145,6 +163,7 @@ class RetainedReader:
             return
         match packet:
             case Publish(topic=topic, payload=payload, retain=True):
+                self._tell(packet)
                 name = topic.encode()
                 if name in self._by_topic:
                     packet_id, question = self._by_topic[name]
@@ -155,10 +174,7 @@ class RetainedReader:
                 for asked, code in zip(question.topics, codes, strict=False):
                     if code >= 0x80:
                         question.found.setdefault(asked, None)  # it may not be read
-                question.cancel_timer()
-                question.timer = self._host.call_later(
-                    GRACE_S, partial(self._unsubscribe, packet_id, question)
-                )
+                self._wait_for_more(packet_id, question)
                 self._unsubscribe_if_complete(packet_id, question)
             case UnsubAck(packet_id=packet_id) if packet_id in self._asked:
                 self._pause_s = FIRST_PAUSE_S
@@ -166,6 +182,22 @@ class RetainedReader:
                 question.cancel_timer()
                 self._ask_more()
                 question.answer(dict(question.found))
+
+    def _tell(self, publish: Publish) -> None:
+        for packet_id, question in list(self._asked.items()):
+            if question.told is not None and any(
+                matches(each.decode(), publish.topic) for each in question.topics
+            ):
+                question.told(publish)
+                if not question.ending:
+                    self._wait_for_more(packet_id, question)
+                return
+
+    def _wait_for_more(self, packet_id: int, question: _Question) -> None:
+        question.cancel_timer()
+        question.timer = self._host.call_later(
+            GRACE_S, partial(self._unsubscribe, packet_id, question)
+        )
 
     def _unsubscribe_if_complete(self, packet_id: int, question: _Question) -> None:
         if question.complete:
@@ -176,6 +208,7 @@ class RetainedReader:
             return
         for topic in question.topics:
             self._by_topic.pop(topic, None)
+        question.ending = True
         filters = tuple(topic.decode() for topic in question.topics)
         self._session.send(Unsubscribe(self._await_answer(question), filters))
 

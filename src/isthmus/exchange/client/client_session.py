@@ -304,6 +304,7 @@ class ClientSession(ClientInput):
         exchange = self.relay.exchange
         routes = self.routes
         inspects = exchange.algorithm.inspects_publishes
+        from_broker = exchange.settings.from_broker
         v5 = self.protocol_level == 5
         publishes = waits = 0
         run = self.relay.run
@@ -339,6 +340,9 @@ class ClientSession(ClientInput):
                             run.begin(route)
                         topics.append(topic)
                         payloads.append(data[topic_end + v5 : stop])
+                    elif from_broker:
+                        if head & RETAIN:
+                            self._note_retained(data[start:stop], topic)
                     elif (
                         route.neighbors
                         or route.pending
@@ -463,6 +467,13 @@ class ClientSession(ClientInput):
             return False
         self._pass_on(frame, message)
         return True
+
+    def _note_retained(self, frame: bytes, topic: bytes) -> None:
+        """It comes from the broker, which may not say that it is retained."""
+        level = self.protocol_level
+        message = from_publish(frame, level, topic, self.relay.exchange.node_id, self.host.now())
+        self.relay.retained_published(topic, message.payload)
+        self._took_time()
 
     def _pass_on(self, frame: bytes, message: Message) -> None:
         exchange = self.relay.exchange

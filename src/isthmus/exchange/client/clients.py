@@ -28,7 +28,7 @@ messages that it has not released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from sys import getsizeof
 from typing import Final
 
@@ -59,6 +59,7 @@ from isthmus.exchange.client.returning import Returning
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.client.wills import DueWill, Wills
 from isthmus.exchange.host import Cancellable, Host
+from isthmus.mqtt.filters.covering import normal_form
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
@@ -93,12 +94,15 @@ class Clients:
         *,
         filters_per_client: int,
         back_s: float = 0.0,
+        from_broker: bool = False,
     ) -> None:
         """`back_s`: how long those of a last life of which nothing is kept may take to be back."""
         self._host = host
         self._new_session = new_session
         self._due = due
         self._filters_per_client = filters_per_client
+        self._from_broker = from_broker
+        """What clients publish, and their wills, come from the broker (``source = "broker"``)."""
         self.algorithm: CooperationAlgorithm
         self.before_telling: Callable[[], None] = lambda: None
         """Is called before the algorithm is told what has come from a client."""
@@ -139,8 +143,8 @@ class Clients:
         client_id = answer.properties.assigned_client_identifier or asked.client_id
         session = self._open(SessionKind.LOCAL_CLIENT, client_id, asked.protocol_level)
         broker = self._open(SessionKind.LOCAL_BROKER, client_id, asked.protocol_level)
-        if self.algorithm.follows_publishers:
-            routes = PublisherRoutes(routes, session, self._publishes)
+        if self.algorithm.follows_publishers and not self._from_broker:
+            routes = PublisherRoutes(routes, session, self.publishes)
         pair = Pair(
             session,
             broker,
@@ -193,7 +197,7 @@ class Clients:
         client.expiry_s = expiry_s
         if connack.session_present and not known:
             self.returning.is_back(client)
-        if connect.will is not None:
+        if connect.will is not None and not self._from_broker:
             self.wills.arm(client, connect.will)
 
     def packet(self, pair: Pair, message: ReceivedPacket) -> bool:
@@ -213,7 +217,7 @@ class Clients:
             self._said_goodbye(pair, packet)
         return approved
 
-    def _publishes(
+    def publishes(
         self, session: SessionInfo, begun: tuple[str, ...], ended: tuple[str, ...]
     ) -> None:
         self.before_telling()
@@ -383,10 +387,16 @@ class Clients:
 
     # ---- over a restart ------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Take up what was kept, and send the wills of clients that were lost with the node."""
+    def start(self, interest: Iterable[str] = ()) -> None:
+        """Take up what was kept, and send the wills of clients that were lost with the node.
+
+        `interest` is what subscribers want that are never seen here.
+        """
+        for topic_filter in interest:
+            self.interest.hold(normal_form(topic_filter))
         self._restore_sessions()
         self.returning.start()
+        self.interest.report()
         self.wills.start(self._client_of)
 
     def _restore_sessions(self) -> None:
@@ -405,7 +415,6 @@ class Clients:
                     self.interest.hold(topic_filter)
                 if client.expiry_s != FOR_EVER:
                     self._start_expiry(client, client.expiry_s)
-        self.interest.report()
 
     def _client_of(self, client_id: str) -> Client:
         if not client_id:

@@ -6,6 +6,7 @@ and gets is `isthmus.exchange.client.client_session`'s and `…broker_session`'s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from isthmus.errors import ProtocolError
@@ -67,6 +68,7 @@ class Relay:
         "pacer",
         "pending",
         "read_limits",
+        "retained_published",
         "run",
         "turns",
     )
@@ -81,8 +83,12 @@ class Relay:
         pacer: Pacing,
         turns: Turns,
         own_client_ids: str,
+        retained_published: Callable[[bytes, bytes], None] = lambda _topic, _payload: None,
     ) -> None:
-        """`own_client_ids`: what those of the node's own sessions begin with; no client's may."""
+        """`own_client_ids`: what those of the node's own sessions begin with; no client's may.
+
+        `retained_published` is told what clients retain, if messages are taken from the broker.
+        """
         self.host = host
         self.exchange = exchange
         self.run = exchange.client_run
@@ -93,6 +99,7 @@ class Relay:
         self.turns = turns
         self.own_client_ids = own_client_ids
         self.confirm = exchange.settings.confirm
+        self.retained_published = retained_published
         self.max_clients = limits.clients
         self.open = True
         """Who comes is answered, if only with a refusal."""

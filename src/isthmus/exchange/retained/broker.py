@@ -205,6 +205,16 @@ class BrokerCopies:
         else:
             self._give(retained)
 
+    def is_busy(self, topic: bytes) -> bool:
+        """Whether the broker may be about to have something else than it has just now."""
+        now_s = self._host.now()
+        return (
+            topic in self._store.owed
+            or topic in self._in_flight
+            or self._local.is_noted(topic, now_s - DOUBT_S)
+            or self._written_lately(topic, now_s, but_by=None)
+        )
+
     def session_lost(self, key: str = "") -> None:
         """What was written to a session, or to any, at QoS 0 may not have been read."""
         for each in [key] if key else list(self._written):

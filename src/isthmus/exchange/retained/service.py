@@ -40,7 +40,7 @@ from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Publish
 
-__all__ = ["JOURNAL_S", "RETAINED_TOPIC", "Retention", "RetentionOwner"]
+__all__ = ["JOURNAL_S", "OLDEST", "RETAINED_TOPIC", "Retention", "RetentionOwner"]
 
 RETAINED_TOPIC: Final = "$isthmus/retained"
 JOURNAL_S: Final = 0.5
@@ -52,6 +52,8 @@ DROPPED_S: Final = 5.0
 TELL_AGAIN_S: Final = 300.0
 CLOCK_SET_MS: Final = 60_000
 MAX_INBOX: Final = 8 * WINDOW
+OLDEST: Final = (1, 0)
+"""The version of what a broker had before its node knew of it."""
 _OVER: Final = object()
 
 
@@ -194,6 +196,30 @@ class Retention:
         live = copy(message)
         live.retain, live.version = False, ""
         return live
+
+    def found(self, retained: Retained) -> bool:
+        """The local broker has it; False if that cannot be judged now (``source = "broker"``).
+
+        Somebody published it past the node, unless the fabric has it.  Of a topic of which nothing
+        is known here it may be of any age: it is older than all that others know.  What differs
+        from what the broker is known to have had is newer than that.
+        """
+        topic, now_ms = retained.topic, self._host.wall_ms()
+        known = self.store.version(topic)
+        if known is not None:
+            if self.broker.is_busy(topic):
+                return False
+            before = self.store.get(topic, now_ms)
+            if before is None or before.payload == retained.payload:
+                return True
+        version = OLDEST if known is None else None
+        if not self.store.record_found(retained, now_ms, version):
+            return True
+        self._counters["retained_found"] += 1
+        for link, compared in self._compared.items():
+            compared.sync.push(topic)
+            self._say_soon(link)
+        return True
 
     def _tell_of_clocks(self) -> None:
         """Say that a clock is wrong, here or there, if a version was refused for that."""

@@ -201,6 +201,14 @@ class RetainedStore:
         self._store(retained, now_ms)
         return retained
 
+    def record_found(
+        self, retained: Retained, now_ms: int, version: tuple[int, int] | None
+    ) -> bool:
+        """The local broker has it: store it, with this version or a new one; False if not."""
+        self.sweep(now_ms)
+        stamp = self.stamp(now_ms) if version is None else Version(*version, self.origin)
+        return self._store(replace(retained, version=stamp), now_ms)
+
     def offer(self, retained: Retained, now_ms: int, *, must_store: bool = False) -> bool:
         """A neighbor sent it: True if it is newer than what is stored, which it then replaces.
 

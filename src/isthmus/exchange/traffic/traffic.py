@@ -129,7 +129,7 @@ class Traffic:
         self.in_hand = MessagesInHand(
             host,
             counters,
-            self._has_room,
+            self.has_room_for,
             node_id=self.node_id,
             queue_bytes=links.settings.queue_bytes,
             hold_s=max(hold_s, links.settings.apart_s) if sets_apart else hold_s,
@@ -303,6 +303,21 @@ class Traffic:
                         self._hold_back(link, room, hold)
                         if not link.has_room(room, OVERFULL):
                             self._overfull[link] = None
+
+    def broker_publish(self, message: Message, taken: Confirmation | None) -> None:
+        """The local broker has delivered it to the node itself (``source = "broker"``).
+
+        Who sent it cannot be held: the broker is, by what it has not been acknowledged (`taken`).
+        """
+        if not message.topic.startswith(b"$"):
+            self.number(message, always=message.qos > 0)
+            if message.retain:
+                self.retention.published(message)
+            route = self.routes.of(message, None)
+            if route.pending or route.neighbors or self.recovery.active:
+                self.counters["published_to_links"] += bool(route.neighbors)
+                self._pass_on(message, route, taken, "")
+        _done_with(taken)
 
     def must_wait(self, message: Message, hold: Hold) -> bool:
         """Whether so much waits for a link already that not even one more of a client may.
@@ -604,7 +619,7 @@ class Traffic:
                 self.counters["inject_dropped"] += dropped
         return at + len(run)
 
-    def _has_room(self, message: Message) -> bool:
+    def has_room_for(self, message: Message) -> bool:
         """Whether more may wait where `message` waits."""
         if self.pending.has(message.topic) and not self.pending.has_room():
             return False

@@ -365,3 +365,30 @@ def test_kept_subscriptions_are_inter_subscribed_after_a_restart() -> None:
     network.connect("1", "2")
     network.settle()
     assert received(network, "2", "1") == ["kept/#"]
+
+
+def test_the_node_is_told_what_neighbors_want_and_clients_do_not_count() -> None:
+    network = fabric("123", [])
+    assert sf(network, "2").follow_wanted()
+    network.connect("1", "2")
+    network.connect("2", "3")
+    wanted = network.ports["2"].wanted
+    network.client("2", "here").subscribe("local")
+    first, second = network.client("1", "C1"), network.client("3", "C2")
+    first.subscribe("a/b", "c")
+    second.subscribe("a/b", "local")
+    network.settle()
+    assert set(wanted) == {"a/b", "c", "local"}
+    first.subscribe("a/#")
+    network.settle()
+    assert set(wanted) == {"a/#", "c", "local"}, "what is covered need not be subscribed to"
+    first.unsubscribe("a/#")
+    second.unsubscribe("local")
+    network.settle()
+    assert set(wanted) == {"a/b", "c"}
+    network.remove("1", "2")
+    network.settle()
+    assert set(wanted) == {"a/b"}
+    network.remove("2", "3")
+    network.settle()
+    assert not wanted

@@ -15,7 +15,7 @@ from isthmus.exchange.link.lane import IN_HAND_BYTES
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.framing import frame_length
-from isthmus.mqtt.packets import ConnAck, Publish
+from isthmus.mqtt.packets import ConnAck, Publish, PubRel
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
 
@@ -26,6 +26,7 @@ class Shell:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.sent: list[Publish] = []
+        self.released: list[int] = []
         self.proofs = 0
         self.aside: list[tuple[bytes, str]] = []
         self.said_no: list[int] = []
@@ -41,6 +42,8 @@ class Shell:
             packet = decode(frame, 5)
             if isinstance(packet, Publish):
                 self.sent.append(packet)
+            elif isinstance(packet, PubRel):
+                self.released.append(packet.packet_id)
 
     def prove(self) -> None:
         self.proofs += 1
@@ -491,3 +494,76 @@ def test_qos_2_that_was_not_completed_is_published_again(shell: Shell) -> None:
     assert shell.take() == [b"2"]
     shell.acknowledge(shell.last[0])
     assert done == [b"2"]
+
+
+# ---- sessions that the broker keeps ------------------------------------------------------------
+
+
+def test_qos_2_goes_on_in_a_session_that_is_resumed(shell: Shell) -> None:
+    shell.open()
+    done = inject(shell, b"known", b"unknown", qos=2)
+    inject(shell, b"qos 1")
+    assert shell.take() == [b"known", b"unknown"]
+    known, unknown = shell.last
+    shell.core.acknowledged(b"\x50\x02" + known.packet_id.to_bytes(2))
+    assert shell.released == [known.packet_id]
+    shell.core.lost()
+    shell.core.opened(SessionTerms(), resumed=True)
+    shell.core.proven()
+    assert shell.take() == [], "the broker has it"
+    assert shell.released == [known.packet_id] * 2
+    shell.acknowledge(known)
+    assert shell.take() == [b"unknown"]
+    assert (shell.last[0].dup, shell.last[0].packet_id) == (True, unknown.packet_id)
+    shell.acknowledge(unknown)
+    assert done == [b"known", b"unknown"]
+    assert shell.take() == [b"qos 1"]
+
+
+def test_a_session_that_is_not_resumed_gets_all_of_it_anew(shell: Shell) -> None:
+    shell.open()
+    inject(shell, b"1", qos=2)
+    shell.take()
+    shell.core.acknowledged(b"\x50\x02" + shell.last[0].packet_id.to_bytes(2))
+    shell.core.lost()
+    shell.open()
+    shell.core.proven()
+    assert shell.take() == [b"1"]
+    assert not shell.last[0].dup
+
+
+def test_what_an_earlier_life_has_left_is_released_before_its_identifiers_are_used() -> None:
+    shell = Shell()
+    shell.core = Injection(shell, shell.counters, identifiers=3)
+    shell.core.opened(SessionTerms(), resumed=True, unswept=True)
+    inject(shell, b"qos 1")
+    inject(shell, b"qos 2", qos=2)
+    assert shell.take() == [b"qos 1"]
+    first = shell.last[0]
+    shell.core.sweep()
+    assert shell.released == [1, 2, 3]
+    for packet_id in (1, 2, 3):
+        assert shell.take() == []
+        shell.core.acknowledged(b"\x70\x02" + packet_id.to_bytes(2))
+    assert shell.take() == [b"qos 2"], "it has waited for all of them"
+    assert shell.last[0].packet_id != first.packet_id, "and that one is not acknowledged yet"
+
+
+def test_a_broker_that_does_not_answer_is_not_waited_for(shell: Shell) -> None:
+    shell.core.opened(SessionTerms(), resumed=True, unswept=True)
+    inject(shell, b"qos 2", qos=2)
+    shell.core.sweep()
+    assert shell.take() == []
+    shell.core.swept()
+    assert shell.take() == [b"qos 2"]
+
+
+def test_who_wants_to_know_is_told_what_is_written(shell: Shell) -> None:
+    told: list[bytes] = []
+    shell.core.published = lambda _topics, payloads: told.extend(payloads)
+    inject(shell, b"waits")
+    assert told == []
+    shell.open()
+    shell.acknowledge(shell.sent[0])
+    shell.core.inject_plain([b"t", b"u"], [b"1", b"2"])
+    assert told == [b"waits", b"1", b"2"]

@@ -1,0 +1,265 @@
+"""`source = "broker"` with real brokers: what is published past the node takes part.
+
+    mosquitto ── rabbitmq ── activemq        each node takes messages from its broker
+
+`direct` clients connect to the broker itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from conftest import require_broker
+from isthmus.brokers.activemq import ActiveMQ
+from isthmus.brokers.base import Broker
+from isthmus.brokers.mosquitto import Mosquitto
+from isthmus.brokers.rabbitmq import RabbitMQ
+from isthmus.mqtt.packets import Will
+from support.fabrics import FabricClient
+from support.nodes import NodeProcess, free_port
+from support.waiting import wait_for
+
+ARRIVE_S = 60.0
+
+
+class Site:
+    """A broker and the node before it."""
+
+    def __init__(self, broker: Broker, node: NodeProcess) -> None:
+        self.broker = broker
+        self.node = node
+        self.level = max(broker.protocol_levels)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.node.status()["broker"]["source"]
+        return found
+
+    def _client(self, port: int, **fields: Any) -> FabricClient:
+        client = FabricClient(port, self.level, timeout_s=ARRIVE_S)
+        client.connect(f"{self.node.id}-{os.urandom(4).hex()}", **fields)
+        return client
+
+    def direct(self, **fields: Any) -> FabricClient:
+        return self._client(self.broker.port, **fields)
+
+    def through(self, **fields: Any) -> FabricClient:
+        return self._client(self.node.port, **fields)
+
+
+@contextmanager
+def line_of(
+    folder: Path,
+    brokers: dict[str, Broker],
+    *,
+    login: Callable[[str], dict[str, Any]] | None = None,
+) -> Iterator[dict[str, Site]]:
+    """Nodes in a line, in the order of `brokers`."""
+    with ExitStack() as stack:
+        for broker in brokers.values():
+            require_broker(broker.name)
+            stack.callback(broker.stop)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Broker.start, brokers.values()))
+        sites: dict[str, Site] = {}
+        ports = {name: free_port() for name in brokers}
+        before = ""
+        for name, broker in brokers.items():
+            process = NodeProcess(
+                folder,
+                f"mqtt://127.0.0.1:{broker.port}",
+                id=name,
+                peers=[{"address": f"127.0.0.1:{ports[before]}"}] if before else [],
+                node={"state_dir": folder / f"{name}-state"},
+                listen={"link": f"127.0.0.1:{ports[name]}"},
+                interest=[{"filter": "to/direct/#"}],
+                broker={"source": "broker", **(login(name) if login is not None else {})},
+            )
+            stack.callback(process.stop)
+            process.launch()
+            sites[name] = Site(broker, process)
+            before = name
+        for site in sites.values():
+            site.node.wait_until(site.node.is_ready)
+        yield sites
+
+
+def until_wanted(sites: dict[str, Site], *filters: str) -> None:
+    """Every node is subscribed at its broker to what the others want."""
+    for site in sites.values():
+        wait_for(
+            lambda site=site: set(filters) <= set(site.source["subscribed"]),  # type: ignore[misc]
+            ARRIVE_S,
+            f"{site.node.id} is subscribed to {filters}",
+        )
+
+
+def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -> None:
+    rabbit = RabbitMQ(amqp=True)
+    brokers: dict[str, Broker] = {
+        "mosquitto": Mosquitto(),
+        "rabbitmq": rabbit,
+        "activemq": ActiveMQ(),
+    }
+    with line_of(tmp_path, brokers) as sites, ExitStack() as stack:
+        listeners = {name: stack.enter_context(site.through()) for name, site in sites.items()}
+        unseen = {name: stack.enter_context(site.direct()) for name, site in sites.items()}
+        for listener in listeners.values():
+            listener.subscribe("t/#", "w/#")
+        for listener in unseen.values():
+            listener.subscribe("to/direct/#")
+        until_wanted(sites, "t/#", "w/#", "to/direct/#")
+        publishers = {name: stack.enter_context(site.direct()) for name, site in sites.items()}
+        sent = set[bytes]()
+        for name, publisher in publishers.items():
+            for qos in (0, 1, 2):
+                for number in range(5):
+                    payload = f"{name} {qos} {number}".encode()
+                    publisher.publish(f"t/{name}/{qos}", payload, qos)
+                    sent.add(payload)
+            publisher.publish(f"to/direct/{name}", f"to {name}".encode(), 1)
+        sent.add(amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP"))
+        for name, site in sites.items():
+            with site.direct(will=Will(f"w/{name}", f"will of {name}".encode(), 1)):
+                pass  # it vanishes
+            sent.add(f"will of {name}".encode())
+        wait_until_taken(sites)
+        for name, publisher in publishers.items():
+            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 1)
+        for listener in listeners.values():
+            got = Counter[bytes]()
+            ends = {f"end {name}".encode() for name in sites}
+            while ends:
+                payload = listener.next().payload
+                ends.discard(payload)
+                got[payload] += 1
+            assert {each for each in got if not each.startswith(b"end")} == sent
+            assert set(got.values()) == {1}
+        for listener in unseen.values():
+            found = Counter(listener.next().payload for _ in sites)
+            assert found == Counter(f"to {name}".encode() for name in sites)
+
+
+def wait_until_taken(sites: dict[str, Site]) -> None:
+    """Nothing is under way any more."""
+
+    def counts() -> list[int]:
+        return [
+            site.node.fabric()["counters"].get("taken_from_broker", 0) for site in sites.values()
+        ]
+
+    last: list[list[int]] = []
+
+    def still() -> bool:
+        last.append(counts())
+        return len(last) > 8 and len({tuple(each) for each in last[-8:]}) == 1
+
+    wait_for(still, ARRIVE_S, "nothing is taken any more", every_s=0.1)
+
+
+def amqp_publish(port: int, routing_key: str, body: bytes) -> bytes:
+    parameters = pika.ConnectionParameters("127.0.0.1", port)
+    connection = pika.BlockingConnection(parameters)
+    connection.channel().basic_publish("amq.topic", routing_key, body)
+    connection.close()
+    return body
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "mosquitto",
+        pytest.param("rabbitmq", marks=pytest.mark.slow),
+        pytest.param("activemq", marks=pytest.mark.slow),
+    ],
+)
+def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
+    first = {"mosquitto": Mosquitto, "rabbitmq": RabbitMQ, "activemq": ActiveMQ}[make]()
+    with (
+        line_of(tmp_path, {"a": first, "b": Mosquitto()}) as sites,
+        sites["a"].direct() as publisher,
+        sites["b"].through() as early,
+        sites["b"].direct() as late,
+    ):
+        publisher.publish("r/before", b"from before", 1, retain=True)
+        early.subscribe("r/before")
+        assert early.next().payload == b"from before"
+        early.subscribe("r/#")
+        until_wanted({"a": sites["a"]}, "r/#")
+        publisher.publish("r/live", b"1", 1, retain=True)
+        publisher.publish("r/live", b"2", 1, retain=True)
+        publisher.publish("r/plain", b"not kept", 1)
+        publisher.publish("r/end", b"end", 1)
+        got = list[bytes]()
+        while not {b"2", b"not kept", b"end"} <= set(got):
+            got.append(early.next().payload)
+        live = [each for each in got if each in (b"1", b"2")]
+        assert live == [b"1", b"2"]
+        wait_until_taken(sites)
+        late.subscribe("r/live", "r/plain", "r/before")
+        kept = {(late_.topic, late_.payload) for late_ in (late.next(), late.next())}
+        assert kept == {("r/live", b"2"), ("r/before", b"from before")}
+
+
+def test_what_mosquitto_forbids_reaches_no_other_broker(tmp_path: Path) -> None:
+    rights = tmp_path / "acl"
+    rights.write_text(
+        "topic readwrite open/#\ntopic read closed/#\n"
+        "user isthmus\ntopic readwrite #\ntopic readwrite $isthmus/#\n"
+    )
+    passwords = tmp_path / "passwords"
+    subprocess.run(["mosquitto_passwd", "-c", "-b", passwords, "isthmus", "isthmus"], check=True)
+    first = Mosquitto(extra=(f"acl_file {rights}", f"password_file {passwords}"))
+
+    def login(name: str) -> dict[str, Any]:
+        return {"username": "isthmus", "password": "isthmus"} if name == "a" else {}
+
+    with (
+        line_of(tmp_path, {"a": first, "b": Mosquitto()}, login=login) as sites,
+        sites["b"].through() as listener,
+        sites["a"].through() as publisher,
+        sites["a"].direct() as direct,
+    ):
+        listener.subscribe("open/#", "closed/#")
+        until_wanted({"a": sites["a"]}, "open/#", "closed/#")
+        for number, each in enumerate((publisher, direct)):
+            for qos in (0, 1, 2):
+                each.publish("closed/t", b"forbidden", qos)
+            each.publish("open/t", b"%d" % number, 1)
+        assert sorted(listener.next().payload for _ in range(2)) == [b"0", b"1"]
+        publisher.publish("open/t", b"end", 1)
+        assert listener.until(b"end") == []
+
+
+def test_a_node_that_is_killed_loses_nothing_that_its_broker_has(tmp_path: Path) -> None:
+    brokers: dict[str, Broker] = {"a": Mosquitto(), "b": Mosquitto()}
+    with (
+        line_of(tmp_path, brokers) as sites,
+        sites["b"].through() as listener,
+        sites["a"].direct() as direct,
+    ):
+        listener.subscribe("t")
+        until_wanted({"a": sites["a"]}, "t")
+        sent = 0
+        for _ in range(3):
+            for _ in range(100):
+                direct.publish("t", b"%d" % sent, 1 + sent % 2)
+                sent += 1
+            sites["a"].node.kill()
+            for _ in range(100):
+                direct.publish("t", b"%d" % sent, 1 + sent % 2)
+                sent += 1
+            sites["a"].node.start()
+        direct.publish("t", b"end", 1)
+        got = {int(message.payload) for message in listener.until(b"end")}
+        assert got == set(range(sent))

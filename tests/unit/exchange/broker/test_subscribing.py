@@ -1,0 +1,119 @@
+"""What the node is subscribed to at its own broker."""
+
+from __future__ import annotations
+
+from isthmus.exchange.broker.subscribing import BATCH, BrokerSubscriptions
+from isthmus.mqtt.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
+from isthmus.mqtt.reason_codes import ReasonCode
+
+
+class Broker:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Subscribe | Unsubscribe] = []
+        self.granted: list[str] = []
+        self.refused: list[tuple[str, int]] = []
+        self.saved: list[str] = []
+        self.core = BrokerSubscriptions(
+            self.asked.append,
+            granted=lambda filters, _qos: self.granted.extend(filters),
+            refused=lambda topic_filter, code: self.refused.append((topic_filter, code)),
+            save=self._save,
+            always=("$here",),
+        )
+
+    def _save(self, filters: object) -> None:
+        assert isinstance(filters, tuple)
+        self.saved = sorted(filters)
+
+    def answer(self, refuses: str = "") -> tuple[str, ...]:
+        """Answer the packet that waits; the filters in it."""
+        packet = self.asked.pop(0)
+        assert not self.asked, "one at a time"
+        if isinstance(packet, Unsubscribe):
+            self.core.answered(UnsubAck(packet.packet_id, ()))
+            return ("-", *packet.topic_filters)
+        filters = tuple(each.topic_filter for each in packet.subscriptions)
+        codes = (
+            ReasonCode.NOT_AUTHORIZED if each == refuses else ReasonCode.GRANTED_QOS_2
+            for each in filters
+        )
+        self.core.answered(SubAck(packet.packet_id, tuple(codes)))
+        return filters
+
+    def answer_all(self) -> list[tuple[str, ...]]:
+        answered = []
+        while self.asked:
+            answered.append(self.answer())
+        return answered
+
+
+def test_what_is_new_is_asked_for_before_what_it_covers_is_given_back() -> None:
+    broker = Broker()
+    broker.core.want(["a/b", "c"], [])
+    assert not broker.asked, "there is no session"
+    broker.core.opened(5)
+    subscribe = broker.asked[0]
+    assert isinstance(subscribe, Subscribe)
+    options = {(e.no_local, e.retain_as_published, e.qos) for e in subscribe.subscriptions}
+    assert options == {(True, True, 2)}
+    assert broker.answer() == ("$here", "a/b", "c")
+    broker.core.want(["a/#"], ["a/b"])
+    assert broker.saved == ["a/#", "a/b", "c"]
+    assert broker.core.changing
+    assert not broker.core.is_second(b"a/b", b"1")
+    assert broker.core.is_second(b"a/b", b"1")
+    assert not broker.core.is_second(b"a/c", b"1"), "the old one does not match it"
+    assert not broker.core.is_second(b"a/c", b"1")
+    assert broker.answer_all() == [("a/#",), ("-", "a/b")]
+    assert broker.saved == ["a/#", "c"]
+    assert not broker.core.changing
+    assert broker.core.matches(b"a/b")
+    assert not broker.core.matches(b"b")
+
+
+def test_many_are_asked_for_in_packets() -> None:
+    broker = Broker()
+    broker.core.opened(4)
+    broker.core.want([f"t/{number}" for number in range(2 * BATCH)], [])
+    assert sum(map(len, broker.answer_all())) == 1 + 2 * BATCH
+
+
+def test_a_filter_that_is_refused_is_told_and_listed() -> None:
+    broker = Broker()
+    broker.core.want(["secret/#", "t"], [])
+    broker.core.opened(5)
+    broker.answer(refuses="secret/#")
+    assert broker.refused == [("secret/#", 0x87)]
+    assert broker.core.refused == {"secret/#": 0x87}
+    assert broker.granted == ["$here", "t"]
+    assert not broker.core.matches(b"secret/1")
+    broker.core.want([], ["secret/#"])
+    assert not broker.core.refused
+
+
+def test_what_was_kept_is_wanted_until_it_is_forgotten() -> None:
+    broker = Broker()
+    broker.core.keep(["old", "both"])
+    broker.core.opened(5)
+    broker.core.want(["both", "new"], [])
+    assert broker.answer_all()[-1] == ("new",)
+    broker.core.want([], ["both"])
+    assert set(broker.core.filters) == {"old", "both", "new"}
+    broker.core.want(["both"], [])
+    broker.core.forget_kept()
+    assert broker.answer_all() == [("-", "old")]
+    assert set(broker.core.filters) == {"both", "new"}
+
+
+def test_a_session_that_falls_is_told_everything_again() -> None:
+    broker = Broker()
+    broker.core.opened(5)
+    broker.core.want(["a", "b"], [])
+    broker.answer_all()
+    broker.core.want([], ["b"])
+    broker.core.lost()
+    broker.asked.clear()
+    broker.core.opened(5)
+    assert broker.answer_all() == [("$here", "a"), ("-", "b")]
