@@ -39,7 +39,7 @@ SEEDS = range(40)
 # ---- products that are wrong ----------------------------------------------------------------
 
 
-def awaits_nobody(self: Recovery) -> None:
+def awaits_nobody(self: Recovery, *, forgot: bool = False) -> None:
     """After a crash messages are routed before the neighbors are back."""
 
 
