@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.kill_table import RECORD, TREE_PAGE, TREE_RECORD, with_table, with_tree_table
+from e2e.kill_table import (
+    CONFIRM_RECORD,
+    RECORD,
+    TREE_PAGE,
+    TREE_RECORD,
+    with_confirm_table,
+    with_table,
+    with_tree_table,
+)
 from scripts import five_brokers
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +65,16 @@ def test_the_table_of_kills_is_that_of_the_record() -> None:
         "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
     )
     assert f"Commit {record['commit']}" in page
+
+
+def test_the_table_of_kills_with_confirmation_is_that_of_the_record() -> None:
+    page, record = PAGE.read_text(), json.loads(CONFIRM_RECORD.read_text())
+    assert page == with_confirm_table(page, record), (
+        "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
+    )
+    assert f"Commit {record['commit']}" in page
+    for each in (fault for run in record["runs"] for fault in run["faults"]):
+        assert not each["lost"] or each["fault"].startswith("broker")
 
 
 def test_the_table_of_killed_nodes_of_a_tree_is_that_of_the_record() -> None:
