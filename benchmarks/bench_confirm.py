@@ -39,10 +39,8 @@ class ConfirmPlan:
 
     publishers: int = 20
     in_flight: int = 20
-    warmup_s: float = 1.0
-    slices: int = 4
-    slice_s: float = 0.5
-    patience: int = 3
+    messages: int = 1_500
+    """Of each publisher, in each of the two runs of a round."""
     link_delay_s: float = 0.005
     answers: int = 300
     rounds: int = 5
@@ -70,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     plan = ConfirmPlan()
     if options.quick:
-        plan = replace(plan, rounds=3, slices=2, answers=100)
+        plan = replace(plan, rounds=3, messages=200, answers=100)
     if options.rounds is not None:
         plan = replace(plan, rounds=options.rounds)
     return run(
@@ -115,14 +113,13 @@ def _round(plan: ConfirmPlan, number: int) -> ConfirmRound:
     with running_site("local") as local, running_site("fabric") as fabric:
         direct = {"local": local, "fabric": fabric}
         for mode in turns:
-            slices[mode] += throughput(
-                direct[mode],
-                publishers=plan.publishers,
-                in_flight=plan.in_flight,
-                warmup_s=plan.warmup_s,
-                slices=plan.slices,
-                slice_s=plan.slice_s,
-                patience=plan.patience,
+            slices[mode].append(
+                throughput(
+                    direct[mode],
+                    publishers=plan.publishers,
+                    in_flight=plan.in_flight,
+                    messages=plan.messages,
+                )
             )
         at_once = {mode: _answers(direct[mode], plan.answers) for mode in turns[: len(MODES)]}
     delay_s = plan.link_delay_s

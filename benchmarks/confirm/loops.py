@@ -1,22 +1,22 @@
 """Publishers at QoS 1 on the near side that wait for PUBACKs, and a subscriber on the far one.
 
-*Delivered* is what has arrived at the far subscriber: what a node acknowledges early and has not
-brought there does not count.
+A run is over when all messages are acknowledged and have arrived: to acknowledge early what is not
+there yet gains nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 
 from benchmarks.bench_closed_loop import STALLED_S, Publisher
 from benchmarks.confirm.sites import ConfirmSite
 from benchmarks.relay.load import connect
 from benchmarks.relay.processes import cpu_ns, machine_busy_ns
-from benchmarks.relay.statistics import Slice, slices_of
+from benchmarks.relay.statistics import Slice
 
 from isthmus.errors import LoadError
 from isthmus.mqtt.encoding import encode
@@ -61,21 +61,28 @@ def _until_reached(near: socket.socket, far: Subscriber) -> None:
         except TimeoutError:
             if time.monotonic() > deadline_s:
                 raise LoadError(f"no message crossed within {REACHED_S:.0f} s") from None
-    time.sleep(0.3)  # for the others that were sent meanwhile
+    far.sock.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            far.turn()  # the others that were sent meanwhile
     far.sock.setblocking(True)
 
 
-def throughput(
-    site: ConfirmSite,
-    *,
-    publishers: int,
-    in_flight: int,
-    warmup_s: float,
-    slices: int,
-    slice_s: float,
-    patience: int,
-) -> list[Slice]:
-    """At saturation: slices of what arrived on the far side."""
+class Limited(Publisher):
+    """Stops after `budget` messages."""
+
+    def __init__(self, sock: socket.socket, number: int, in_flight: int, budget: int) -> None:
+        super().__init__(sock, number, in_flight)
+        self._budget = budget
+
+    def _send(self, count: int) -> None:
+        count = min(count, self._budget)
+        self._budget -= count
+        super()._send(count)
+
+
+def throughput(site: ConfirmSite, *, publishers: int, in_flight: int, messages: int) -> Slice:
+    """`messages` of each publisher: until all of them are acknowledged and have arrived."""
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
         [sock] = connect(site.far_port, 1, [FILTER])
@@ -85,33 +92,30 @@ def throughput(
         _until_reached(socks[0], far)
         for number, sock in enumerate(socks):
             stack.enter_context(sock).setblocking(True)
-            found[sock.fileno()] = Publisher(sock, number, in_flight)
+            found[sock.fileno()] = Limited(sock, number, in_flight, messages)
             poll.register(sock.fileno(), select.EPOLLIN)
         poll.register(far.sock.fileno(), select.EPOLLIN)
-        for publisher in found.values():
-            publisher.begin()
 
-        def push_until(end: float) -> int:
-            last_s = time.perf_counter()
-            while (now := time.perf_counter()) < end:
-                ready = poll.poll(0.05)
-                if ready:
-                    last_s = now
-                elif now - last_s > STALLED_S:
-                    raise LoadError(f"nothing for {STALLED_S:.0f} s")
-                for fd, _ in ready:
-                    if fd == far.sock.fileno():
-                        far.turn()
-                    else:
-                        found[fd].turn()
-            return far.delivered
-
-        def clocks() -> Mapping[str, int]:
+        def clocks() -> dict[str, int]:
             used = {name: cpu_ns(pid) for name, pid in site.pids.items()}
             return used | {"generator": time.process_time_ns(), "machine": machine_busy_ns()}
 
-        push_until(time.perf_counter() + warmup_s)
-        return slices_of(push_until, clocks, slices, slice_s, patience)
+        total = publishers * messages
+        arrived, acknowledged = far.delivered, 0
+        began_s, before = time.perf_counter(), clocks()
+        for publisher in found.values():
+            publisher.begin()
+        while acknowledged < total or far.delivered - arrived < total:
+            ready = poll.poll(STALLED_S)
+            if not ready:
+                raise LoadError(f"nothing for {STALLED_S:.0f} s")
+            for fd, _ in ready:
+                if fd == far.sock.fileno():
+                    far.turn()
+                else:
+                    acknowledged += found[fd].turn()
+        elapsed_s, after = time.perf_counter() - began_s, clocks()
+        return Slice(elapsed_s, total, {name: after[name] - before[name] for name in after})
 
 
 def puback_times_s(site: ConfirmSite, count: int) -> list[float]:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from e2e.kill_table import (
     APART_RECORD,
+    CONFIRM_RECORD,
     RECORD,
     TREE_PAGE,
     TREE_RECORD,
     with_apart_table,
+    with_confirm_table,
     with_table,
     with_tree_table,
 )
@@ -72,6 +74,16 @@ def test_the_table_of_kills_is_that_of_the_record() -> None:
         "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
     )
     assert f"Commit {record['commit']}" in page
+
+
+def test_the_table_of_kills_with_confirmation_is_that_of_the_record() -> None:
+    page, record = PAGE.read_text(), json.loads(CONFIRM_RECORD.read_text())
+    assert page == with_confirm_table(page, record), (
+        "write it anew: PYTHONPATH=tests python -m e2e.kill_table"
+    )
+    assert f"Commit {record['commit']}" in page
+    for each in (fault for run in record["runs"] for fault in run["faults"]):
+        assert not each["lost"] or each["fault"].startswith("broker")
 
 
 def test_the_table_of_killed_nodes_of_a_tree_is_that_of_the_record() -> None:

@@ -171,7 +171,7 @@ class InHand:
         self._copies.append(copy)
 
     def give_in(self, copy: InHand) -> None:
-        """`copy` waits no longer; that it is safe, nobody knows."""
+        """`copy` waits no longer; whether it is safe, nobody knows, so it is not confirmed."""
         if self._copies and copy in self._copies:
             self._copies.remove(copy)
             copy.message.misses()
@@ -312,11 +312,7 @@ class MessagesInHand:
         if first is not None and first is not in_hand and not first.let_go:
             in_hand.wait_for(HERE)
             first.add_copy(in_hand)
-            self._host.call_later(self._let_go_s(message), lambda: first.give_in(in_hand))
-
-    def _let_go_s(self, message: Message) -> float:
-        """To be confirmed is only what is safe: its publisher would have to send it again."""
-        return max(LET_GO_S, self._hold_s) if message.confirm else LET_GO_S
+            self._host.call_later(LET_GO_S, lambda: first.give_in(in_hand))
 
     def repeated(self, copy: InHand) -> None:
         """It was here before: acknowledged when that one is safe, which it may be already."""
@@ -335,7 +331,7 @@ class MessagesInHand:
         copy.incoming.hold(copy.number, copy)
         if not is_nearer:
             # In a ring that is being cut, three or more may wait for each other.
-            self._host.call_later(self._let_go_s(copy.message), lambda: first.give_in(copy))
+            self._host.call_later(LET_GO_S, lambda: first.give_in(copy))
 
     def settled(self, in_hand: InHand) -> None:
         """What was taken is safe, or missed: its neighbor is told, with others of this turn."""
