@@ -34,6 +34,7 @@ CONFIRM_RECORD = DOCS / "kill-confirm.json"
 TREE_PAGE = DOCS / "tree.md"
 TREE_RECORD = DOCS / "kill-tree.json"
 APART_RECORD = DOCS / "apart.json"
+AWAY_RECORD = DOCS / "apart-away.json"
 APART_MARKED = re.compile(r"(<!-- apart -->\n).*(<!-- /apart -->)", re.DOTALL)
 MARKED = re.compile(r"(<!-- kill -->\n).*(<!-- /kill -->)", re.DOTALL)
 CONFIRM_MARKED = re.compile(r"(<!-- kill-confirm -->\n).*(<!-- /kill-confirm -->)", re.DOTALL)
@@ -110,6 +111,19 @@ def with_apart_table(page: str, record: dict[str, Any]) -> str:
             f"{run['missing']}, {run['twice']}, {run['out_of_order']} | "
             f"{run['all_there_after_s']:g} |"
         )
+    away = json.loads(AWAY_RECORD.read_text())
+    lines += [
+        "",
+        f"And `make bench-apart`, a node that is killed while its neighbor, with a `state_dir`, "
+        f"publishes on ([apart-away.json](apart-away.json)): away for {away['away_s']:g} s at "
+        f"{away['rate_per_s']:,.0f} messages a second (load {away['load_average'][0]:.0f} when it "
+        f"ended), the other neighbor got {away['kept_rate']:.0%} of its rate; "
+        f"{away['disk_bytes'] / 1e6:.1f} MB were on disk, memory grew from "
+        f"{away['memory_before_bytes'] / 1e6:.0f} to {away['memory_most_bytes'] / 1e6:.0f} MB. Of "
+        f"{away['sent']:,} messages {away['missing']} were missing, {away['twice']} came twice, "
+        f"{away['out_of_order']} out of order; all were there {away['caught_up_after_s']:g} s "
+        "after its return.",
+    ]
     text = "\n".join(lines)
     return APART_MARKED.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page)
 

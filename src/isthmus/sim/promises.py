@@ -96,6 +96,8 @@ class Promises:
     """What those have said."""
     renamed: set[str] = field(default_factory=set)
     duplicated: set[str] = field(default_factory=set)
+    confirmed: set[PromisedMessage] = field(default_factory=set)
+    """With `confirm`: what its publisher has an acknowledgment for."""
     clocks_ms: list[int] = field(default_factory=list)
     """How wrong clocks have been."""
 
@@ -250,6 +252,7 @@ class Promises:
         message = self.messages.get(payload)
         if message is None or not self.fabric.confirm.is_on or not self._is_complete():
             return
+        self.confirmed.add(message)
         if message.retain and message.qos == 2:
             return  # acknowledged by its own broker alone
         for client in map(self.clients.__getitem__, message.wanted):
@@ -290,11 +293,17 @@ class Promises:
             return True
         if message.topic in client.node.broker.poison:
             return True
+        if self._confirms_too_much() and message not in self.confirmed:
+            return True  # its publisher was told, and has hung up with what was not read yet
         if self.fabric.confirm.is_on and client.client_id not in message.wanted:
             return True  # its node may have closed its connection, and its session was over then
         if self.schedule.profile == "storms" and client.node.name not in message.joined:
             return bool(self.fabric.nodes[message.node].ended_s)  # it has just come back
         return self._touched(message, client)
+
+    def _confirms_too_much(self) -> bool:
+        """Whether more may wait to be confirmed than a node keeps in mind."""
+        return self.fabric.confirm.is_on and self.schedule.profile == "apart"
 
     def _touched(self, message: PromisedMessage, client: SimClient) -> bool:
         """Whether on its way there was a node whose id was not its own alone all the time.

@@ -228,9 +228,9 @@ class Spool:
         self._host.write_spool(segment.file, segment.size, data, wrote)
 
     def stop(self) -> None:
-        """The life ends: write all that is left, whatever becomes of it."""
+        """The life ends: write all that is left, and how far it has come."""
         left = [record for record in self._unwritten if not record.is_over]
-        if not left or self._owner is None:
+        if self._owner is None or not (left or (self._segments and self._first > self._noted)):
             return
         segment = self._tail()
         offset = segment.size + (self._writing_bytes if self._writing else 0)
@@ -238,6 +238,7 @@ class Spool:
         for record in left:
             body = _MESSAGE + self._owner.form(record.entry)
             pieces.append(kept_records.record(body, segment.salt))
+        pieces.append(kept_records.record(_ACKNOWLEDGED + _ordinal(self._first), segment.salt))
         self._host.write_spool(segment.file, offset, b"".join(pieces), lambda _: None)
 
     def _tail(self) -> _Segment:

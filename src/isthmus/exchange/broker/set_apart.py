@@ -37,7 +37,7 @@ BROKER_SPOOL: Final = "broker"
 APART_PART: Final = 0.5
 RESIDENT_PART: Final = 0.25
 REFILL_PART: Final = 0.125
-CONFIRM_PART: Final = 0.25
+CONFIRM_PART: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ LINK_SPOOL: Final = "link"
 APART_PART: Final = 0.5
 RESIDENT_PART: Final = 0.25
 REFILL_PART: Final = 0.125
-CONFIRM_PART: Final = 0.25
+CONFIRM_PART: Final = 0.5
 
 
 class LinkApart:

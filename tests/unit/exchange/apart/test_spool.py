@@ -234,6 +234,22 @@ def test_a_crash_repeats_only_what_was_acknowledged_just_before() -> None:
     assert not disk.spools
 
 
+def test_an_orderly_stop_writes_all_and_how_far_it_has_come() -> None:
+    disk = Disk()
+    host, queue = open_queue(disk)
+    for body in bodies(100):
+        queue.put(body)
+    host.run()
+    for _ in range(4):
+        queue.take()
+    for body in bodies(10, 100):
+        queue.put(body)
+    queue.spool.stop()
+    disk.finish(host.rng)
+    host, queue = open_queue(disk, seed=1)
+    assert drain(host, queue) == bodies(106, 4)
+
+
 def test_a_damaged_place_costs_what_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STEP", 10)
     disk = Disk()
