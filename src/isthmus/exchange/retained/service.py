@@ -51,6 +51,8 @@ DROPPED_S: Final = 5.0
 """How often is looked whether a link has dropped something; then the stores are compared anew."""
 TELL_AGAIN_S: Final = 300.0
 CLOCK_SET_MS: Final = 60_000
+FRESH_S: Final = 5.0
+"""How old a view may be when what a neighbor states is compared with it."""
 MAX_INBOX: Final = 8 * WINDOW
 OLDEST: Final = (1, 0)
 """The version of what a broker had before its node knew of it."""
@@ -89,8 +91,8 @@ class _Compared:
     """The pass through the store in which views are made; meanwhile nothing is said or heard."""
     alone: bool | None = None
     """With what a comparison is to begin when they are; None: none is."""
-    fresh: bool = False
-    """They have been made since the neighbor stated something."""
+    looked_s: float = float("-inf")
+    """When they were made."""
 
 
 class Retention:
@@ -319,7 +321,7 @@ class Retention:
         if next(compared.looking, _OVER) is not _OVER:
             self._timers.set_timer(0, ("look", link))
             return
-        compared.looking, compared.fresh = None, True
+        compared.looking, compared.looked_s = None, self._host.now()
         if compared.alone is not None:
             alone, compared.alone = compared.alone, None
             self._begin(link, compared, alone=alone)
@@ -333,11 +335,10 @@ class Retention:
             return True
         if not self._has_views(link) or not compared.sync.is_statement(compared.inbox[0]):
             return False
-        if not compared.fresh:
-            self._make_views(link, compared)
-            return True
-        compared.fresh = False
-        return False
+        if self._host.now() < compared.looked_s + FRESH_S:
+            return False
+        self._make_views(link, compared)
+        return True
 
     def sync_arrived(self, link: Link, payload: bytes) -> None:
         compared = self._compared.get(link)
