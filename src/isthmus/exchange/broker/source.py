@@ -632,10 +632,10 @@ class BrokerSource:
             self._host.log("warning", event, **fields)
 
     def status(self) -> dict[str, Any]:
-        filters = self.subscriptions.filters
+        granted = self.subscriptions.granted
         return {
-            "filters": len(filters),
-            "subscribed": list(filters[:MAX_LISTED]),
+            "filters": len(granted),
+            "subscribed": list(islice(granted, MAX_LISTED)),
             "refused": dict(list(self.subscriptions.refused.items())[:MAX_LISTED]),
             "unacknowledged": len(self._unacknowledged),
             "echoing": self.level == 5 and self.echoes.swallowed > 0,

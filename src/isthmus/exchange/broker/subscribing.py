@@ -74,6 +74,8 @@ class BrokerSubscriptions:
         self._first: set[int] = set()
         """What has come once by filters of which some are going."""
         self.refused: dict[str, int] = {}
+        self.granted: dict[str, None] = {}
+        """What messages come by."""
 
     def __len__(self) -> int:
         return len(self._wanted.covers)
@@ -145,6 +147,7 @@ class BrokerSubscriptions:
 
     def lost(self) -> None:
         self._level = 0
+        self.granted.clear()
         self._to_end |= dict.fromkeys(self._ended)
         self._asked = self._ended = ()
         self._first.clear()
@@ -188,12 +191,14 @@ class BrokerSubscriptions:
                     self._refused_now(each, code)
             self._matching.clear()
             taken = [each for each, code in codes.items() if code < _REFUSED]
+            self.granted |= dict.fromkeys(each for each in taken if each not in self._always)
             if taken:
                 self._granted(taken, min(codes[each] for each in taken))
         elif isinstance(packet, UnsubAck) and self._ended:
             ended, self._ended = self._ended, ()
             for each in ended:
                 self._going.discard(each, 0)
+                self.granted.pop(each, None)
                 if each not in self._to_ask and each not in self._wanted.covers:
                     self._index.discard(each, 0)
             self._matching.clear()

@@ -58,7 +58,9 @@ def test_what_is_new_is_asked_for_before_what_it_covers_is_given_back() -> None:
     assert isinstance(subscribe, Subscribe)
     options = {(e.no_local, e.retain_as_published, e.qos) for e in subscribe.subscriptions}
     assert options == {(True, True, 2)}
+    assert not broker.core.granted
     assert broker.answer() == ("$here", "a/b", "c")
+    assert set(broker.core.granted) == {"a/b", "c"}
     broker.core.want(["a/#"], ["a/b"])
     assert broker.saved == ["a/#", "a/b", "c"]
     assert broker.core.changing
@@ -68,6 +70,7 @@ def test_what_is_new_is_asked_for_before_what_it_covers_is_given_back() -> None:
     assert not broker.core.is_second(b"a/c", b"1")
     assert broker.answer_all() == [("a/#",), ("-", "a/b")]
     assert broker.saved == ["a/#", "c"]
+    assert set(broker.core.granted) == {"a/#", "c"}
     assert not broker.core.changing
     assert broker.core.matches(b"a/b")
     assert not broker.core.matches(b"b")
