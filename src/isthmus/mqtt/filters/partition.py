@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from isthmus.mqtt.filters.covering import covers, normal_form
@@ -82,7 +83,7 @@ class Partition:
         return self.default if found is None else found
 
     def _narrowest(self, node: _Node, levels: list[str], at: int) -> str | None:
-        """Of the filters that match, each lies within the next: a level before ``+``, then ``#``."""
+        """Of those that match each lies within the next: a level before ``+``, then ``#``."""
         if at == len(levels):
             return node.exact if node.exact is not None else node.open
         level = levels[at]
@@ -153,28 +154,17 @@ def _crossing(node: _Node, levels: list[str], before: tuple[str, ...]) -> Iterat
 def intersection(a: str, b: str) -> str | None:
     """The filter of the names that both match; None if there are none."""
     ours, theirs = a.split("/"), b.split("/")
+    if "$" in (ours[0][:1], theirs[0][:1]) and {"+", "#"} & {ours[0], theirs[0]}:
+        return None
     both: list[str] = []
-    at = 0
-    while True:
-        one = ours[at] if at < len(ours) else None
-        other = theirs[at] if at < len(theirs) else None
-        if one == "#" or other == "#":
-            rest = theirs[at:] if one == "#" else ours[at:]
-            if at == 0 and rest and rest[0].startswith("$"):
-                return None
-            both += rest
-            return "/".join(both)
-        if one is None or other is None:
-            return "/".join(both) if one is other else None
-        if at == 0 and "+" in (one, other) and (one + other).replace("+", "", 1).startswith("$"):
+    for one, other in zip_longest(ours, theirs):
+        if "#" in (one, other):
+            both += (theirs if one == "#" else ours)[len(both) :]
+            break
+        if one is None or other is None or not (one == other or "+" in (one, other)):
             return None
-        if one == other or other == "+":
-            both.append(one)
-        elif one == "+":
-            both.append(other)
-        else:
-            return None
-        at += 1
+        both.append(other if one == "+" else one)
+    return "/".join(both) or None  # the empty string is no name
 
 
 def conflicts(filters: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
