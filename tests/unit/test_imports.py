@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "sim": CORE,
     "processes": set(),
     "brokers": {"mqtt", "processes"},
-    "config": {"brokers", "cooperation"},
+    "config": {"brokers", "cooperation", "mqtt"},
     "node": {*CORE, "config", "brokers", "processes"},
     "fabric": {"brokers", "config", "node", "processes"},
     "demo": {"brokers", "config", "fabric"},
