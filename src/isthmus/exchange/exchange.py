@@ -47,6 +47,8 @@ from isthmus.exchange.link.same_id import SAME_ID_TOPIC
 from isthmus.exchange.link.streams import STREAM_TOPIC
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
+from isthmus.exchange.split.brokers import Brokers, BrokersSettings
+from isthmus.exchange.split.kept import KeptSessions
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
@@ -95,6 +97,8 @@ class ExchangeSettings:
     address: str = ""
     """Where other nodes can dial this one, if that is known."""
     discovery: DiscoverySettings | None = None
+    brokers: BrokersSettings | None = None
+    """If there are several."""
 
 
 class Exchange:
@@ -145,6 +149,11 @@ class Exchange:
             self._will_due,
             filters_per_client=settings.filters_per_client,
         )
+        self.brokers: Brokers | None = None
+        self.kept_sessions: KeptSessions | None = None
+        if settings.brokers is not None:
+            self.brokers = Brokers(host, settings.brokers, self.counters)
+            self.kept_sessions = KeptSessions(host)
         self._state = AlgorithmState(host, settings.algorithm)
         self.traffic = traffic = Traffic(
             host,
@@ -167,6 +176,8 @@ class Exchange:
             LinkAction.FORGET: self._forget,
         }
         self.retention = traffic.retention
+        if self.brokers is not None:
+            self.retention.has_several_brokers(self.brokers.names, self.brokers.of)
         self.recovery = traffic.recovery
         self.client_routes = traffic.client_routes
         self.client_publish = traffic.client_publish
@@ -178,6 +189,9 @@ class Exchange:
 
     def start(self) -> None:
         self._running = True
+        if self.brokers is not None and self.kept_sessions is not None:
+            self.brokers.algorithm = self.algorithm
+            self.kept_sessions.load(self.brokers.names)
         self.retention.start()
         self.recovery.start()
         self.algorithm.on_node_start()
@@ -213,6 +227,9 @@ class Exchange:
             return
         self.algorithm.on_node_stop()
         self._running = False
+        if self.brokers is not None and self.kept_sessions is not None:
+            self.brokers.stop()
+            self.kept_sessions.stop()
         self.discovery.stop()
         self.clients.stop()
         self.links.stop()
@@ -330,6 +347,8 @@ class Exchange:
         self, filters: Iterable[str] | None = None, *, resend: bool | Resend = False
     ) -> None:
         changed = None if filters is None else list(filters)
+        if self.brokers is not None:
+            self.brokers.changed(changed)
         if resend is not False:
             self.traffic.resend(changed, None if resend is True else resend)
         self.traffic.routes_changed(changed)
@@ -361,6 +380,10 @@ class Exchange:
 
     def append_state(self, name: str, records: Iterable[bytes]) -> None:
         self._state.append(name, records)
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        return () if self.brokers is None else self.brokers.names
 
     @property
     def local_filters(self) -> Collection[str]:

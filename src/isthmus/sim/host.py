@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from isthmus.cooperation.api import Resources
+from isthmus.exchange.broker.of_several import AtBroker, OwnSessionsOfSeveral
 from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
@@ -19,9 +20,11 @@ from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.session import Session
+from isthmus.exchange.session import Session, SessionHost
+from isthmus.exchange.split.brokers import Brokers
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.turns import SLICE_S, Turns
+from isthmus.sim.broker import SimBroker
 from isthmus.sim.stream import StreamEnd, open_stream
 
 if TYPE_CHECKING:
@@ -82,22 +85,39 @@ class SimHost:
         """Its ends of the streams with clients and broker."""
         self._clock_random = engine.random_for(f"{name}/{life}/clock")
         self._worked_s = 0.0
-        self.own = own = OwnSessions(
-            self,
-            node.node_id,
+        self.own: OwnSessions | OwnSessionsOfSeveral
+        if node.broker_settings is None:
+            self.own = own = self._own_sessions(self)
+        else:
+            of = {
+                name: self._own_sessions(AtBroker(self, self._brokers, name))
+                for name in node.broker_settings.names
+            }
+            self.own = own = OwnSessionsOfSeveral(of, self._brokers)
+        self.inject, self.inject_plain = own.inject, own.inject_plain
+        self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
+        self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+
+    def _own_sessions(self, host: SessionHost) -> OwnSessions:
+        return OwnSessions(
+            host,
+            self._node.node_id,
             exchange=lambda: self.exchange,
             login=lambda: (None, None),
             linger_s=1.0,
             set_aside=self._set_aside,
             shares=lambda: self.exchange.algorithm.topology == "any",
         )
-        self.inject, self.inject_plain = own.inject, own.inject_plain
-        self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
-        self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
+
+    def _brokers(self) -> Brokers:
+        assert self.exchange.brokers is not None
+        return self.exchange.brokers
 
     def join(self, exchange: Exchange) -> None:
         """The exchange of this life, and the clients' way to it."""
         self.exchange = exchange
+        if isinstance(self.own, OwnSessionsOfSeveral):
+            self._brokers().join(self, self.own.greeting)
         self.relay = Relay(
             self,
             exchange,
@@ -180,8 +200,13 @@ class SimHost:
         self._ends[end] = None
         return ClientSession(self.relay, "mqtt")
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        broker, engine, streams = self._node.broker, self._engine, self._node.fabric.streams
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
+        self._connect(self._node.brokers[broker], session, failed)
+
+    def _connect(self, broker: SimBroker, session: Session, failed: Callable[[str], None]) -> None:
+        engine, streams = self._engine, self._node.fabric.streams
         here = StreamEnd(engine, streams, broker.arrival_s, "broker")
 
         def opened(end: StreamEnd) -> None:

@@ -91,8 +91,8 @@ def check_local_interest(fabric: SimFabric) -> None:
         connected = {
             normal_form(topic_filter)
             for client in node.clients.values()
-            if (session := node.broker.sessions.get(client.client_id)) is not None
-            and session.connection is not None
+            for session in node.sessions_of(client.client_id)
+            if session.connection is not None
             for topic_filter in session.filters
             if topic_filter in client.wanted  # else it ended it while its connection was broken
         }
@@ -107,16 +107,17 @@ def _kept_for_absent(node: SimNode) -> set[str]:
     if node.forgetful:
         return kept
     for client in node.clients.values():
-        session = node.broker.sessions.get(client.client_id)
-        if session is None or session.connection is not None or not session.expiry_s:
+        sessions = node.sessions_of(client.client_id)
+        if any(session.connection is not None for session in sessions):
             continue
+        held = {each for session in sessions if session.expiry_s for each in session.filters}
         for topic_filter, granted_s in client.granted.items():
             forgotten = any(
                 granted_s <= ended_s
                 and (not node.state_dir or ended_s < granted_s + 2 * SAVE_DELAY_S)
                 for ended_s in node.ended_s
             )
-            if not forgotten and topic_filter in session.filters:
+            if not forgotten and topic_filter in held:
                 kept.add(normal_form(topic_filter))
     return kept
 
@@ -156,9 +157,9 @@ def check_retained(fabric: SimFabric) -> None:
     """Brokers that are connected hold the same retained messages."""
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
-        mine = {topic: publish.payload for topic, publish in node.broker.retained.items()}
+        mine = {topic: publish.payload for topic, publish in node.retained.items()}
         for other in sorted(search(wanted, name)):
-            retained = fabric.nodes[other].broker.retained
+            retained = fabric.nodes[other].retained
             theirs = {topic: publish.payload for topic, publish in retained.items()}
             if mine != theirs:
                 differ = {

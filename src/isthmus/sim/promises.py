@@ -189,7 +189,7 @@ class Promises:
         reached = search(self.fabric.wanted_links(), node)
         found = []
         for client in self.clients.values():
-            session = client.node.broker.sessions.get(client.client_id)
+            session = client.node.broker_of(topic).sessions.get(client.client_id)
             if (
                 client.node.name in reached
                 and client.connected
@@ -207,7 +207,7 @@ class Promises:
         return {
             client.client_id
             for client in self.clients.values()
-            if (session := client.node.broker.sessions.get(client.client_id)) is not None
+            if (session := client.node.broker_of(topic).sessions.get(client.client_id)) is not None
             and any(matches(each, topic) for each in session.filters)
             and not any(matches(each, topic) for each in session.filters if each in client.wanted)
         }
@@ -236,7 +236,7 @@ class Promises:
             return  # acknowledged by its own broker alone
         for client in map(self.clients.__getitem__, message.wanted):
             node = client.node
-            if payload not in node.broker.published and not self._may_miss(message, client):
+            if payload not in node.published and not self._may_miss(message, client):
                 raise Violation(f"{payload.decode()} ({message}) is confirmed, not at {node.name}")
 
     def _wanted(self, topic: str, node: SimNode) -> frozenset[str]:
@@ -260,7 +260,7 @@ class Promises:
     def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:
         if message.expiry_s is not None:
             return True
-        if message.topic in client.node.broker.poison:
+        if message.topic in client.node.broker_of(message.topic).poison:
             return True
         if self.fabric.confirm.is_on and client.client_id not in message.wanted:
             return True  # its node may have closed its connection, and its session was over then
@@ -326,7 +326,7 @@ class Promises:
     def check_refused(self) -> None:
         """Nothing of a client that its broker refuses is at any broker."""
         for name, node in self.fabric.nodes.items():
-            if found := self.forbidden & node.broker.published.keys():
+            if found := self.forbidden & node.published.keys():
                 raise Violation(f"of clients that may not connect, {sorted(found)} reached {name}")
         for client in self.refused.values():
             if client.connected or client.received:
@@ -420,7 +420,8 @@ class Promises:
                     self._held_up(message) or self._mixed_up(message) or self._compared(message)
                 ):
                     continue
-                if message is not None and message.qos and client.node.broker.poison:
+                poisoned = message is not None and client.node.broker_of(message.topic).poison
+                if message is not None and message.qos and poisoned:
                     continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that

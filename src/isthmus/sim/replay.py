@@ -31,7 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
     print(schedule)
     try:
         outcome = run_schedule(
-            schedule, named.factory, options=named.options, trace=True, confirm=named.confirm
+            schedule,
+            named.factory,
+            options=named.options,
+            trace=True,
+            confirm=named.confirm,
+            brokers=named.brokers,
         )
     except ScheduleFailed as failure:
         print(failure.trace)

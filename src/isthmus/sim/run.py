@@ -81,9 +81,12 @@ def run_schedule(
     settle_s: float | None = None,
     trace: bool = False,
     confirm: bool = False,
+    brokers: int = 1,
 ) -> ScheduleOutcome:
     """Raises `ScheduleFailed`."""
-    run = _Run(schedule, algorithm, options, settle_s, trace=trace, confirm=confirm)
+    run = _Run(
+        schedule, algorithm, options, settle_s, trace=trace, confirm=confirm, brokers=brokers
+    )
     try:
         return run.run()
     except Exception as error:  # whatever a node raises is a finding
@@ -103,6 +106,7 @@ class _Run:
         *,
         trace: bool,
         confirm: bool = False,
+        brokers: int = 1,
     ) -> None:
         self.schedule = schedule
         self.fabric = SimFabric(
@@ -121,6 +125,7 @@ class _Run:
             discovery=DiscoverySettings() if schedule.discovery else None,
             datagrams=DatagramSettings(loss=0.3, duplication=0.1, late=0.1),
             confirm=ConfirmSettings(confirm, within_s=CONFIRM_S),
+            brokers=brokers,
         )
         self.promises = Promises(schedule, self.fabric)
         if schedule.profile == "clocks":
@@ -170,7 +175,8 @@ class _Run:
                 connect=not each.refused,
             )
             if each.refused:
-                fabric.nodes[each.node].broker.refuses.add(each.client_id)
+                for broker in fabric.nodes[each.node].brokers.values():
+                    broker.refuses.add(each.client_id)
                 self.promises.refused[each.client_id] = client
                 continue
             client.connecting = self._renew_will
@@ -261,16 +267,17 @@ class _Run:
                 node.clock_ahead_ms = int(rest[0])
                 self.promises.clocks_ms.append(int(rest[0]))
             case "broker-delay":
-                node.broker.delay_s = float(rest[0])
+                for broker in node.brokers.values():
+                    broker.delay_s = float(rest[0])
             case "poison":
-                node.broker.poison.add(POISON)
+                node.broker_of(POISON).poison.add(POISON)
             case "stop":
                 self.fabric.stop(node)
             case "restart":
                 self.fabric.restart(node)
-            case "broker-crash" if node.broker.up:
+            case "broker-crash" if node.brokers_up:
                 self.fabric.crash_broker(node)
-            case "broker-restart" if not node.broker.up:
+            case "broker-restart" if not node.brokers_up:
                 self.fabric.restart_broker(node)
             case "broker-crash" | "broker-restart":
                 pass
@@ -318,10 +325,11 @@ class _Run:
         for name in [name for name in fabric.nodes if name not in self.promises.probes]:
             self._untwin(name, "told")
         for node in fabric.nodes.values():
-            node.broker.delay_s = min(node.broker.delay_s, 0.5)
+            for broker in node.brokers.values():
+                broker.delay_s = min(broker.delay_s, 0.5)
             if self.promises.clocks_ms:
                 node.clock_ahead_ms = 0
-            if not node.broker.up:
+            if not node.brokers_up:
                 fabric.restart_broker(node)
             if not node.running:
                 fabric.restart(node)

@@ -1,7 +1,8 @@
 """Many schedules, on every core: ``python -m isthmus.sim.soak --algorithm pf sf``.
 
 An algorithm is named as in a configuration, or as ``module:Class``, and may have options:
-``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers.  Without
+``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
+``brokers=2`` (or 3) each node has so many.  Without
 ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run came to
 as a small JSON file, from which the figures in the documentation are made.
 """
@@ -85,6 +86,7 @@ class Called:
     factory: type[CooperationAlgorithm]
     options: Mapping[str, object]
     confirm: bool = False
+    brokers: int = 1
 
 
 def called(name: str) -> Called:
@@ -98,11 +100,14 @@ def called(name: str) -> Called:
         except tomllib.TOMLDecodeError:
             options[key] = value
     confirm = options.pop("confirm", "local") == "fabric"
+    brokers = options.pop("brokers", 1)
+    if brokers not in (1, 2, 3):
+        raise ValueError(f"brokers: {brokers!r} must be 1, 2 or 3")
     module, colon, attribute = name.partition(":")
     if not colon:
         check_options(name, options)
-        return Called(load(name), options, confirm)
-    return Called(getattr(import_module(module), attribute), options, confirm)
+        return Called(load(name), options, confirm, brokers)
+    return Called(getattr(import_module(module), attribute), options, confirm, brokers)
 
 
 def profile_of(seed: int) -> str:
@@ -124,11 +129,11 @@ def soak(
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None
-    confirm = False
+    confirm, brokers = False, 1
     if isinstance(algorithm, str):
         named = called(algorithm)
         factory: AlgorithmFactory = named.factory
-        options, confirm = named.options, named.confirm
+        options, confirm, brokers = named.options, named.confirm, named.brokers
     else:
         factory = algorithm
     for seed in seeds:
@@ -138,7 +143,9 @@ def soak(
         try:
             mesh = has_all_links(factory, seed)
             schedule = generate(seed, chosen, mesh=mesh)
-            outcome = run_schedule(schedule, factory, options=options, confirm=confirm)
+            outcome = run_schedule(
+                schedule, factory, options=options, confirm=confirm, brokers=brokers
+            )
         except ScheduleFailed as failure:
             soaked.failures.append((chosen, seed, failure.problem))
             if len(soaked.failures) >= max_failures:

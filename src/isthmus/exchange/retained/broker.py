@@ -71,8 +71,15 @@ class BrokerCopies:
     """What the local broker has been given of the retained messages, and what it is owed."""
 
     def __init__(
-        self, host: Host, store: RetainedStore, node_id: str, counters: Counter[str]
+        self,
+        host: Host,
+        store: RetainedStore,
+        node_id: str,
+        counters: Counter[str],
+        has: Callable[[bytes], bool] | None = None,
     ) -> None:
+        """`has`: of several brokers, whether a topic is this one's."""
+        self._has = has
         self._host = host
         self._store = store
         self._node_id = node_id
@@ -106,7 +113,8 @@ class BrokerCopies:
 
     def start(self) -> None:
         """Give what was owed when the last life ended, if the broker has not got it after all."""
-        self._to_ask.update(self._store.owed)
+        owed = self._store.owed
+        self._to_ask.update(dict.fromkeys(owed if self._has is None else filter(self._has, owed)))
         self._soon()
 
     def stop(self) -> None:
