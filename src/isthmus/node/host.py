@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from isthmus.config.files import BrokerTable
 from isthmus.cooperation.api import Resources
+from isthmus.exchange.broker.of_several import AtBroker, OwnSessionsOfSeveral
 from isthmus.exchange.broker.own_sessions import OwnSessions
 from isthmus.exchange.host import Channel, StateRewrite
-from isthmus.exchange.session import Session
+from isthmus.exchange.session import Session, SessionHost
+from isthmus.exchange.split.brokers import Brokers
 from isthmus.logs import get_logger
 from isthmus.node.discovery_io import DiscoveryIo
 from isthmus.node.link_io import dial
@@ -43,16 +46,18 @@ class NodeHost:
         self.clock = time.perf_counter
         self.call_later = self._loop.call_later
         self.call_soon = self._loop.call_soon
-        broker = node.config.broker
-        self.own = own = OwnSessions(
-            self,
-            node.config.node.id,
-            exchange=lambda: node.exchange,
-            login=lambda: (broker.username, broker.password_bytes()),
-            linger_s=node.limits.drain_s,
-            set_aside=node.set_aside.keep,
-            shares=lambda: node.exchange.algorithm.topology == "any",
-        )
+        self.own: OwnSessions | OwnSessionsOfSeveral
+        if node.config.has_several_brokers:
+            of = {
+                str(table.name): self._own_sessions(
+                    AtBroker(self, self._brokers, str(table.name)), table
+                )
+                for table in node.config.brokers
+            }
+            self.own = OwnSessionsOfSeveral(of, self._brokers)
+        else:
+            self.own = self._own_sessions(self, node.config.broker)
+        own = self.own
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
@@ -63,6 +68,28 @@ class NodeHost:
         if (folder := node.config.node.state_dir) is not None:
             self.storage = Storage(folder, node.config.node.id, self._state_lost)
             self.storage.open()
+
+    def _own_sessions(self, host: SessionHost, table: BrokerTable) -> OwnSessions:
+        node = self._node
+        return OwnSessions(
+            host,
+            node.config.node.id,
+            exchange=lambda: node.exchange,
+            login=lambda: (table.username, table.password_bytes()),
+            linger_s=node.limits.drain_s,
+            set_aside=node.set_aside.keep,
+            shares=lambda: node.exchange.algorithm.topology == "any",
+        )
+
+    def _brokers(self) -> Brokers:
+        brokers = self._node.exchange.brokers
+        assert brokers is not None
+        return brokers
+
+    def join(self) -> None:
+        """There is an exchange now."""
+        if isinstance(self.own, OwnSessionsOfSeveral):
+            self._brokers().join(self, self.own.greeting)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -89,8 +116,10 @@ class NodeHost:
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        self._node.upstream.open(session, failed)
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
+        self._node.upstreams[broker].open(session, failed)
 
     def resources(self) -> Resources:
         return Resources(*self._free.now())

@@ -87,13 +87,14 @@ class SimHost:
         self._worked_s = 0.0
         self.own: OwnSessions | OwnSessionsOfSeveral
         if node.broker_settings is None:
-            self.own = own = self._own_sessions(self)
+            self.own = self._own_sessions(self)
         else:
             of = {
                 name: self._own_sessions(AtBroker(self, self._brokers, name))
                 for name in node.broker_settings.names
             }
-            self.own = own = OwnSessionsOfSeveral(of, self._brokers)
+            self.own = OwnSessionsOfSeveral(of, self._brokers)
+        own = self.own
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left

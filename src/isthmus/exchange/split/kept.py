@@ -139,9 +139,7 @@ class KeptSessions:
 
 def _record(client_id: str, session: KeptSession) -> bytes:
     wanted = {
-        broker: [
-            [*astuple(each.subscription), each.identifier] for each in theirs.values()
-        ]
+        broker: [[*astuple(each.subscription), each.identifier] for each in theirs.values()]
         for broker, theirs in session.wanted.items()
     }
     return json.dumps(

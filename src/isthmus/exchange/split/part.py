@@ -130,6 +130,11 @@ class Part(Session):
         else:
             self.split.brokers.look(self.name, self._looked)
 
+    @property
+    def is_accepted(self) -> bool:
+        """The broker has taken the client in, and is told next what it does not know."""
+        return self.state is PartState.RESTORING
+
     # ---- the connection --------------------------------------------------------------------
 
     def connect(self) -> None:
@@ -216,7 +221,7 @@ class Part(Session):
                 self._waiting.appendleft(acknowledgment(PUBREL, packet_id))
                 self._waiting_bytes += 4
             elif answer in (_SUBACK, _UNSUBACK):
-                self.split.part_cannot(self, packet_id)
+                self.split.subscribing.cannot(self, packet_id)
             else:
                 self._flight[packet_id] = answer
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
@@ -377,16 +382,16 @@ class Part(Session):
         head, split = frame[0], self.split
         kind = head & 0xF0
         if kind == PUBLISH:
-            split.deliver(self, frame)
+            split.delivering.publish(self, frame)
         elif head in (PUBACK, PUBREC, PUBCOMP):
             self._answered(head, frame)
         elif head == PUBREL:
-            split.release(self, frame)
+            split.delivering.release(self, frame)
         elif head in (_SUBACK, _UNSUBACK):
             packet_id = packet_id_at(frame, body_offset(frame, 0))
             if self._flight.get(packet_id) == head:
                 del self._flight[packet_id]
-                split.part_answered(self, packet_id, frame)
+                split.subscribing.answered(self, packet_id, frame)
         elif kind == _DISCONNECT:
             self._farewell(frame)
         elif kind == _AUTH:
@@ -489,13 +494,13 @@ class Part(Session):
         """The broker is away, or does not want this client."""
         head = frame[0]
         if head in (_SUBSCRIBE, _UNSUBSCRIBE):
-            self.split.part_cannot(self, packet_id_at(frame, body_offset(frame, 0)))
+            self.split.subscribing.cannot(self, packet_id_at(frame, body_offset(frame, 0)))
         elif self.state is PartState.AWAY and (
             head == PUBREL or (head & QOS and self.split.level != 5)
         ):
             size = self._waiting_bytes + len(frame)
             if self._waiting and size > self.split.relay.limits.buffer_bytes:
-                self.split.refuse_by_closing("broker-away", self.name)
+                self.split.refuse_by_closing(self.name)
             else:
                 self._waiting.append(frame)
                 self._waiting_bytes = size

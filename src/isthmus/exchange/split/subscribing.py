@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from isthmus.exchange.split.kept import KeptSession, Wanted
+from isthmus.exchange.split.life import PartState
+from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     SubAck,
@@ -27,7 +31,11 @@ from isthmus.mqtt.packets import (
 )
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["Request"]
+if TYPE_CHECKING:
+    from isthmus.exchange.split.part import Part
+    from isthmus.exchange.split.split import Split
+
+__all__ = ["Request", "Subscribing"]
 
 _AWAY = -1
 
@@ -124,6 +132,107 @@ class Request:
             return encode(SubAck(self.packet.packet_id, codes), level)
         codes = tuple(_unsubscribed(each) for each in self._codes) if level == 5 else ()
         return encode(UnsubAck(self.packet.packet_id, codes), level)
+
+
+class Subscribing:
+    """What one client has asked for and has not been answered."""
+
+    __slots__ = ("_requests", "_split", "kept")
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self.kept = KeptSession()
+        """Its session's, once it is let in."""
+        self._requests: dict[int, Request] = {}
+        """By packet identifier; a client uses one for one packet at a time."""
+
+    def subscribe(self, frame: bytes) -> None:
+        packet = decode(frame, self._split.level)
+        assert isinstance(packet, Subscribe)
+        matching = self._split.brokers.matching
+        self._ask(Request(packet, [matching(e.topic_filter) for e in packet.subscriptions]), frame)
+
+    def unsubscribe(self, frame: bytes) -> None:
+        """Who has no session of the client has no subscription either."""
+        packet = decode(frame, self._split.level)
+        assert isinstance(packet, Unsubscribe)
+        split = self._split
+        places = [
+            [name for name in split.brokers.matching(each) if split.has_part(name)]
+            for each in packet.topic_filters
+        ]
+        self._ask(Request(packet, places), frame)
+
+    def _ask(self, request: Request, frame: bytes) -> None:
+        self._requests[request.packet.packet_id] = request
+        for name in request.brokers:
+            part = frame if request.is_whole else encode(request.part(name), self._split.level)
+            self._split.part(name).send(part)
+        self._answer_if_all(request)
+
+    def answered(self, part: Part, packet_id: int, frame: bytes) -> None:
+        """A SUBACK or UNSUBACK of a broker."""
+        request = self._requests.get(packet_id)
+        if request is None:
+            return
+        packet = decode(frame, self._split.level)
+        assert isinstance(packet, SubAck | UnsubAck)
+        if request.undoing.pop(part.name, None) is None:
+            request.answered(part.name, packet.reason_codes)
+        self._answer_if_all(request, frame if request.is_whole else b"")
+
+    def cannot(self, part: Part, packet_id: int) -> None:
+        """A broker is away, or does not want this client."""
+        request = self._requests.get(packet_id)
+        if request is None:
+            return
+        v5 = self._split.level == 5
+        if (undone := request.undoing.pop(part.name, None)) is not None:
+            part.unwanted |= dict.fromkeys(undone.topic_filters)
+        elif part.state is PartState.REFUSED:
+            no = ReasonCode.NOT_AUTHORIZED if v5 else ReasonCode.UNSPECIFIED_ERROR
+            request.refused(part.name, no)
+        else:
+            request.is_away(part.name)
+        self._answer_if_all(request)
+
+    def _answer_if_all(self, request: Request, whole: bytes = b"") -> None:
+        """Tell the client; `whole` is the broker's own answer where there was but one to ask."""
+        packet_id, level = request.packet.packet_id, self._split.level
+        if request.waits or self._requests.get(packet_id) is not request:
+            return
+        if not request.settled:
+            request.settled = True
+            request.undoing = request.undo()
+            for name, packet in list(request.undoing.items()):
+                self._split.part(name).send(encode(packet, level))
+        if request.undoing or self._requests.get(packet_id) is not request:
+            return
+        del self._requests[packet_id]
+        self._remember(request)
+        self._split.answer(whole or request.answer(level))
+
+    def _remember(self, request: Request) -> None:
+        packet = request.packet
+        for name in request.brokers:
+            part = self._split.part(name)
+            wanted = self.kept.wanted.setdefault(name, {})
+            if isinstance(packet, Subscribe):
+                identifiers = packet.properties.subscription_identifiers
+                for each, untold in request.granted(name):
+                    wanted[each.topic_filter] = Wanted(each, identifiers[0] if identifiers else 0)
+                    part.unwanted.pop(each.topic_filter, None)
+                    if untold:
+                        part.untold[each.topic_filter] = None
+            else:
+                for topic_filter in packet.topic_filters:
+                    if wanted.pop(topic_filter, None) is not None and request.was_away(name):
+                        part.unwanted[topic_filter] = None
+                    part.untold.pop(topic_filter, None)
+        self._split.kept_changed()
+
+    def over(self) -> None:
+        self._requests.clear()
 
 
 def _refused(codes: dict[str, int]) -> list[int]:
