@@ -94,7 +94,7 @@ class Greeting:
     def _try_next(self, cause: str) -> None:
         name = next(self._untried, None)
         if name is not None:
-            self._split.part(name)
+            self._split.part(name, try_anyway=True)
         else:
             self._split.nobody_there(cause)
 

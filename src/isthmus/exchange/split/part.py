@@ -73,6 +73,7 @@ class Part(Session):
         "_flight",
         "_full",
         "_heard",
+        "_leaving",
         "_out",
         "_restoring",
         "_silent_s",
@@ -115,6 +116,8 @@ class Part(Session):
         self.unwanted: dict[str, None] = {}
         """Filters that were unsubscribed from while the broker was away."""
         self._heard = True
+        self._leaving = False
+        """The client has gone, and waits only for what it said to be said."""
         self._silent_s = 0.0
         self._timer: Cancellable | None = None
         self.quota = IDENTIFIERS
@@ -137,12 +140,19 @@ class Part(Session):
 
     # ---- the connection --------------------------------------------------------------------
 
-    def connect(self) -> None:
-        self.split.brokers.connect(self.name, self, self._unreachable)
+    def connect(self, *, try_anyway: bool = False) -> None:
+        """Unless it is known to be away, and is not to be tried all the same."""
+        brokers = self.split.brokers
+        if brokers.is_away(self.name) and not try_anyway:
+            self.host.call_soon(partial(self._unreachable, ""))
+        else:
+            brokers.connect(self.name, self, self._unreachable)
 
     def _unreachable(self, cause: str) -> None:
         self.happens(PartEvent.UNREACHABLE)
-        if self.state is PartState.AWAY:
+        if self._leaving:
+            self._left()
+        elif self.state is PartState.AWAY:
             self._is_away()
 
     def back(self) -> None:
@@ -191,7 +201,9 @@ class Part(Session):
         """Whether the broker stands, with which the session was lost."""
         if self.state is not PartState.LOOKING:
             return
-        if not stands:
+        if self._leaving:
+            self._left()
+        elif not stands:
             self.happens(PartEvent.GONE)
             self._is_away()
         elif self._connack is None:
@@ -235,13 +247,29 @@ class Part(Session):
             self.back()
 
     def over(self) -> None:
-        """The client's connection ends: say what is to be said, and close."""
+        """The client's connection ends: say what is to be said, and close.
+
+        Who publishes and leaves may do so before the broker is greeted: it still gets that.
+        """
+        if self.state in (PartState.CONNECTING, PartState.GREETING) and self._waiting:
+            self._leaving = True
+            return
         if self.state is PartState.AWAY:
             self.split.brokers.never_mind(self.name, self.back)
+        if self.state is PartState.RESTORING:
+            self._send_last_words()
+        self._left()
+
+    def _send_last_words(self) -> None:
+        while self._waiting:
+            self._go(self._waiting.popleft())
+
+    def _left(self) -> None:
+        self._leaving = False
+        self._waiting.clear()
         self._cancel_timer()
         self.flush()
-        if self.state is not PartState.CLOSED:
-            self.happens(PartEvent.OVER)
+        self.happens(PartEvent.OVER)
         self.close()
 
     # ---- the broker's greeting -------------------------------------------------------------
@@ -256,6 +284,13 @@ class Part(Session):
         self._cancel_timer()
         connack = decode(frame, split.level)
         assert isinstance(connack, ConnAck)
+        if self._leaving:
+            self._agree(connack.properties)
+            self.happens(PartEvent.ACCEPTED)
+            if connack.reason_code == 0:
+                self._send_last_words()
+            self._left()
+            return
         if connack.reason_code != 0:
             self.happens(PartEvent.TURNED_AWAY)
             self._refuse_waiting()
@@ -431,7 +466,7 @@ class Part(Session):
     # ---- what goes to the broker -----------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """A PUBLISH, PUBREL, SUBSCRIBE or UNSUBSCRIBE of the client, or a part of one."""
+        """A PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE or DISCONNECT of the client."""
         if self.state is PartState.OPEN and self._may_go(frame):
             self._go(frame)
         elif self.state is PartState.OPEN or self.state.waits:
@@ -440,9 +475,13 @@ class Part(Session):
             self._cannot(frame)
 
     def pass_on(self, frame: bytes) -> None:
-        """An answer to what the broker sent, DISCONNECT or AUTH."""
-        if self.state in (PartState.OPEN, PartState.GREETING, PartState.RESTORING):
+        """An answer to what the broker sent."""
+        if self.state is PartState.OPEN or (
+            self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
+        ):
             self._write(frame)
+            if self.state is PartState.GREETING:
+                self.flush()
 
     def _may_go(self, frame: bytes) -> bool:
         """Only a PUBLISH at QoS 1 or 2 waits for others to be acknowledged."""
@@ -452,7 +491,9 @@ class Part(Session):
 
     def _go(self, frame: bytes) -> None:
         head = frame[0]
-        if head & 0xF0 != PUBLISH:
+        if head & 0xF0 == _DISCONNECT:
+            pass
+        elif head & 0xF0 != PUBLISH:
             packet_id = packet_id_at(frame, body_offset(frame, 0))
             self._flight[packet_id] = _ANSWER_TO[head]
         elif head & self.refused_flags or len(frame) > self.max_packet_bytes:
@@ -493,6 +534,8 @@ class Part(Session):
     def _cannot(self, frame: bytes) -> None:
         """The broker is away, or does not want this client."""
         head = frame[0]
+        if head & 0xF0 == _DISCONNECT:
+            return
         if head in (_SUBSCRIBE, _UNSUBSCRIBE):
             self.split.subscribing.cannot(self, packet_id_at(frame, body_offset(frame, 0)))
         elif self.state is PartState.AWAY and (

@@ -197,14 +197,14 @@ class Split:
     def has_part(self, name: str) -> bool:
         return name in self._parts
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str, *, try_anyway: bool = False) -> Part:
         """The session at a broker, opened if there is none."""
         part = self._parts.get(name)
         if part is None:
             part = self._parts[name] = Part(self, name)
             if self._reading_held:
                 part.hold_reading()
-            part.connect()
+            part.connect(try_anyway=try_anyway)
         return part
 
     def drop(self, part: Part) -> None:
@@ -223,6 +223,8 @@ class Split:
 
     def part_accepted(self, part: Part, connack: ConnAck, frame: bytes) -> None:
         assert self.greeting is not None
+        if self._over:
+            return
         if self.is_open:
             self._kept.brokers[part.name] = None
             self._restore(part)
@@ -230,8 +232,8 @@ class Split:
             self.greeting.accepted(part, connack, frame)
 
     def part_refused(self, part: Part, frame: bytes) -> None:
-        assert self.greeting is not None
-        self.greeting.refused(part, frame)
+        if self.greeting is not None and not self._over:
+            self.greeting.refused(part, frame)
 
     def part_away(self, part: Part) -> None:
         if self.greeting is not None and not self._over:
@@ -386,7 +388,7 @@ class Split:
         if expiry_s is not None and self.greeting is not None and self.greeting.expiry_s:
             self.greeting.expiry_s = expiry_s
         for part in self._parts.values():
-            part.pass_on(frame)
+            part.send(frame)
 
     def _auth(self, frame: bytes) -> None:
         first = self.greeting.first if self.greeting is not None else None

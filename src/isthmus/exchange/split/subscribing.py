@@ -206,6 +206,7 @@ class Subscribing:
             request.undoing = request.undo()
             for name, packet in list(request.undoing.items()):
                 self._split.part(name).send(encode(packet, level))
+                self._split.part(name).flush()
         if request.undoing or self._requests.get(packet_id) is not request:
             return
         del self._requests[packet_id]
