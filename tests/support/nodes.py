@@ -20,7 +20,9 @@ __all__ = ["NodeProcess", "free_port", "to_toml"]
 
 
 def to_toml(
-    tables: Mapping[str, Mapping[str, Any]], peers: Sequence[Mapping[str, Any]] = ()
+    tables: Mapping[str, Mapping[str, Any]],
+    peers: Sequence[Mapping[str, Any]] = (),
+    brokers: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The few shapes a node's file needs: tables of strings, numbers, booleans, inline tables."""
 
@@ -35,7 +37,9 @@ def to_toml(
 
     lines = []
     named = [(f"[{name}]", table) for name, table in tables.items()]
-    for name, table in [*named, *(("[[peer]]", peer) for peer in peers)]:
+    named += [("[[peer]]", peer) for peer in peers]
+    named += [("[[broker]]", broker) for broker in brokers]
+    for name, table in named:
         lines.append(name)
         lines += [f"{key} = {value(item)}" for key, item in table.items()]
     return "\n".join(lines) + "\n"
@@ -51,11 +55,14 @@ class NodeProcess:
         *,
         id: str = "edge-1",
         peers: Sequence[Mapping[str, Any]] = (),
+        brokers: Sequence[Mapping[str, Any]] = (),
         **tables: dict[str, Any],
     ) -> None:
+        """`brokers`: the tables of several, in place of the one at `broker_url`."""
         self.folder = folder
         self.id = id
         self.peers = list(peers)
+        self.brokers = list(brokers)
         self.port = free_port()
         self.admin_port = free_port()
         listen = {"mqtt": f"127.0.0.1:{self.port}", "admin": f"127.0.0.1:{self.admin_port}"}
@@ -65,6 +72,8 @@ class NodeProcess:
             "broker": {"url": broker_url} | tables.pop("broker", {}),
             **tables,
         }
+        if brokers:
+            del self.tables["broker"]
         self.file = folder / f"{id}.toml"
         self.log_file = folder / f"{id}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -76,7 +85,7 @@ class NodeProcess:
 
     def launch(self) -> None:
         """Start the process and do not wait: several nodes start faster at the same time."""
-        self.file.write_text(to_toml(self.tables, self.peers))
+        self.file.write_text(to_toml(self.tables, self.peers, self.brokers))
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "isthmus", "node", str(self.file)], stdout=log, stderr=log
