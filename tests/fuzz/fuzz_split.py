@@ -205,9 +205,9 @@ class Run:
         kept = rig.exchange.kept_sessions
         assert kept is not None
         assert kept.connected == 0, f"{kept.connected} are thought to be connected"
-        for name, broker in rig.brokers._brokers.items():
-            assert not broker.waiting, f"{len(broker.waiting)} wait for {name}"
-            assert not broker.asking
+        for name, each in rig.brokers._brokers.items():
+            assert not each.waiting, f"{len(each.waiting)} wait for {name}"
+            assert not each.asking
 
 
 def run(seed: int) -> None:

@@ -72,6 +72,7 @@ def publish(client: RawClient, topic: str, payload: bytes, qos: int, **options: 
     if not qos:
         return Publish(topic)
     answer = client.receive()
+    assert answer is not None
     if isinstance(answer, PubRec) and answer.reason_code < 0x80:
         client.send(PubRel(5))
         assert isinstance(client.receive(), PubComp)

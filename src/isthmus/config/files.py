@@ -25,7 +25,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FieldSerializationInfo,
+    ValidationError,
+    field_serializer,
+)
 
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.fields import (
@@ -302,6 +310,15 @@ class NodeConfig(Section):
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
+
+    @field_serializer("brokers")
+    def _as_written(self, brokers: tuple[BrokerTable, ...], info: FieldSerializationInfo) -> Any:
+        """One that has no name is a table, without the keys of several."""
+        mode = "json" if info.mode_is_json() else "python"
+        tables = [table.model_dump(mode=mode) for table in brokers]
+        if self.has_several_brokers:
+            return tables
+        return {key: each for key, each in tables[0].items() if key not in ("name", "topics")}
 
     @property
     def broker(self) -> BrokerTable:

@@ -750,6 +750,13 @@ def test_several_brokers(write: Write) -> None:
     assert not load_node_config(write(MINIMAL)).has_several_brokers
 
 
+def test_brokers_are_shown_as_they_are_written(write: Write) -> None:
+    several = load_node_config(write(TWO)).model_dump(mode="json", by_alias=True)["broker"]
+    assert [each["name"] for each in several] == ["main", "plant"]
+    one = load_node_config(write(MINIMAL)).model_dump(mode="json", by_alias=True)["broker"]
+    assert set(one) == {"url", "username", "password", "password_file", "tls"}
+
+
 @pytest.mark.parametrize(
     ("text", "key", "words"),
     [

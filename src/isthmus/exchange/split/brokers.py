@@ -86,6 +86,7 @@ class Brokers:
         """The broker of a topic; empty if it has none."""
         self._topics: _Topics = self.of.__self__  # type: ignore[attr-defined]
         self._filters: dict[str, tuple[str, ...]] = {}
+        self._stopped = False
         self._sessions: SessionHost
         self._greeting: Callable[[str], bytes] = lambda _: b""
 
@@ -157,7 +158,7 @@ class Brokers:
     def failed(self, name: str, cause: str) -> None:
         """It takes no connection, or does not answer."""
         broker = self._brokers[name]
-        if broker.away:
+        if broker.away or self._stopped:
             return
         broker.away = cause or "unreachable"
         self._host.log("warning", "broker away", broker=name, cause=cause)
@@ -194,6 +195,8 @@ class Brokers:
 
     def _tried(self, name: str, stands: bool, cause: str) -> None:
         broker = self._brokers[name]
+        if self._stopped:
+            return
         if not stands:
             broker.timer = self._host.call_later(TRY_S, partial(self._try, name))
             return
@@ -219,6 +222,7 @@ class Brokers:
 
     def stop(self) -> None:
         self.algorithm = None
+        self._stopped = True
         for broker in self._brokers.values():
             if broker.timer is not None:
                 broker.timer.cancel()

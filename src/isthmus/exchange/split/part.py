@@ -228,6 +228,7 @@ class Part(Session):
         flight, self._flight = self._flight, {}
         for packet_id, answer in flight.items():
             if answer in (PUBACK, PUBREC):
+                self.split.released(packet_id)
                 self.split.answer(acknowledgment(answer, packet_id, b"\x83"))
             elif answer == PUBCOMP:
                 self._waiting.appendleft(acknowledgment(PUBREL, packet_id))

@@ -245,6 +245,7 @@ class Split:
     def part_auth(self, part: Part, frame: bytes) -> None:
         if self.greeting is not None and self.greeting.first in (None, part):
             self.answer(frame)
+            self.flush()  # before a CONNACK, which begins what is handed on with it
 
     # ---- the client comes in ---------------------------------------------------------------
 

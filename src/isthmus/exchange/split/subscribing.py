@@ -191,6 +191,8 @@ class Subscribing:
             part.unwanted |= dict.fromkeys(undone.topic_filters)
         elif part.state is PartState.REFUSED:
             no = ReasonCode.NOT_AUTHORIZED if v5 else ReasonCode.UNSPECIFIED_ERROR
+            if isinstance(request.packet, Unsubscribe):
+                no = ReasonCode.NO_SUBSCRIPTION_EXISTED
             request.refused(part.name, no)
         else:
             request.is_away(part.name)
