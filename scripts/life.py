@@ -12,6 +12,7 @@ from pathlib import Path
 from isthmus.cooperation.tree.phases import PHASES
 from isthmus.exchange.client.life import CLIENT
 from isthmus.exchange.link.life import DIALING, GREETING, LINK
+from isthmus.exchange.split.life import PART
 from isthmus.tables import A, E, S, Table
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +51,7 @@ def figures() -> dict[Path, dict[str, str]]:
         },
         PAGES / "tree.md": {"phases": figure(PHASES, "DISCOVERY")},
         PAGES / "relay.md": {"client": figure(CLIENT, "CONNECT")},
+        PAGES / "several-brokers.md": {"part": figure(PART, "CONNECTING")},
     }
 
 

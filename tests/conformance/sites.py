@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,7 +13,7 @@ from isthmus.brokers import create
 from isthmus.brokers.base import Broker
 from support.nodes import NodeProcess
 
-__all__ = ["private_site", "shared_site"]
+__all__ = ["private_site", "shared_site", "split_site"]
 
 
 def _address(broker: Broker, port: int) -> Address:
@@ -26,6 +26,23 @@ def shared_site(broker: Broker, folder: Path) -> Iterator[Site]:
     own = Path(mkdtemp(dir=folder))
     with NodeProcess(own, f"mqtt://127.0.0.1:{broker.port}") as node:
         yield Site(_address(broker, broker.port), _address(broker, node.port))
+
+
+@contextmanager
+def split_site(
+    direct: Broker, behind: Mapping[Broker, Sequence[str]], folder: Path
+) -> Iterator[Site]:
+    """On the one side a broker, on the other a node before several, with topics each."""
+    brokers = [
+        {
+            "name": f"broker-{number}",
+            "url": f"mqtt://127.0.0.1:{broker.port}",
+            **({"topics": list(topics)} if topics else {}),
+        }
+        for number, (broker, topics) in enumerate(behind.items())
+    ]
+    with NodeProcess(Path(mkdtemp(dir=folder)), "", brokers=brokers) as node:
+        yield Site(_address(direct, direct.port), _address(direct, node.port))
 
 
 @contextmanager

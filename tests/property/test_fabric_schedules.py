@@ -13,6 +13,7 @@ TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 STARS = "isthmus_stars:StarPerTopic"
 QUICK = 50
 QUICK_ATTACKS = 12
+QUICK_SEVERAL = 4
 QUICK_MESHES = 15
 QUICK_APART = 8
 LONG = 2_000
@@ -99,6 +100,24 @@ def test_from_brokers(algorithm: str, profile: str) -> None:
     soaked = soak(f"{algorithm}?source=broker", range(QUICK_ATTACKS), profile=profile)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_ATTACKS
+
+
+@pytest.mark.parametrize("profile", PROFILES + ATTACKS)
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "skipgraph"])
+def test_schedules_with_several_brokers(algorithm: str, profile: str) -> None:
+    """Two brokers behind each node, of which one at a time crashes."""
+    soaked = soak(f"{algorithm}?brokers=2", range(QUICK_SEVERAL), profile=profile)
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_SEVERAL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm", ["pf?brokers=3", "sf?brokers=2", "sf?brokers=2&confirm=fabric"]
+)
+def test_thousands_of_schedules_with_several_brokers(algorithm: str) -> None:
+    soaked = soak(algorithm, range(1_000, 2_000))
+    assert not soaked.failures, soaked.failures[0]
 
 
 @pytest.fixture

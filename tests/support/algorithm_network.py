@@ -170,6 +170,10 @@ class FakePort:
     def local_filters(self) -> Collection[str]:
         return self.clients.interest.filters
 
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        return ()
+
     # ---- kept state: of the algorithm by name, of the host with the version of the file ----
 
     def load_state(self, name: str, version: int = 1) -> Any:

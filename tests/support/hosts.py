@@ -32,7 +32,9 @@ class HandHost:
     def call_soon(self, callback: Callable[[], None]) -> Timer:
         return self.engine.call_later(0.0, callback)
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
         self.opening.append((session, failed))
 
     def silent_s(self, wire: Wire) -> float | None:

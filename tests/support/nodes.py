@@ -22,6 +22,7 @@ __all__ = ["NodeProcess", "free_port", "to_toml"]
 def to_toml(
     tables: Mapping[str, Mapping[str, Any] | Sequence[Mapping[str, Any]]],
     peers: Sequence[Mapping[str, Any]] = (),
+    brokers: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The few shapes a node's file needs: tables of strings, numbers, booleans, inline tables.
 
@@ -44,7 +45,9 @@ def to_toml(
             named.append((f"[{name}]", table))
         else:
             named += [(f"[[{name}]]", each) for each in table]
-    for name, table in [*named, *(("[[peer]]", peer) for peer in peers)]:
+    named += [("[[peer]]", peer) for peer in peers]
+    named += [("[[broker]]", broker) for broker in brokers]
+    for name, table in named:
         lines.append(name)
         lines += [f"{key} = {value(item)}" for key, item in table.items()]
     return "\n".join(lines) + "\n"
@@ -61,12 +64,15 @@ class NodeProcess:
         id: str = "edge-1",
         peers: Sequence[Mapping[str, Any]] = (),
         interest: Sequence[Mapping[str, Any]] = (),
+        brokers: Sequence[Mapping[str, Any]] = (),
         **tables: dict[str, Any],
     ) -> None:
+        """`brokers`: the tables of several, in place of the one at `broker_url`."""
         self.folder = folder
         self.id = id
         self.peers = list(peers)
         self.interest = list(interest)
+        self.brokers = list(brokers)
         self.port = free_port()
         self.admin_port = free_port()
         listen = {"mqtt": f"127.0.0.1:{self.port}", "admin": f"127.0.0.1:{self.admin_port}"}
@@ -76,6 +82,8 @@ class NodeProcess:
             "broker": {"url": broker_url} | tables.pop("broker", {}),
             **tables,
         }
+        if brokers:
+            del self.tables["broker"]
         self.file = folder / f"{id}.toml"
         self.log_file = folder / f"{id}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -87,7 +95,8 @@ class NodeProcess:
 
     def launch(self) -> None:
         """Start the process and do not wait: several nodes start faster at the same time."""
-        self.file.write_text(to_toml({**self.tables, "interest": self.interest}, self.peers))
+        tables: dict[str, Any] = {**self.tables, "interest": self.interest}
+        self.file.write_text(to_toml(tables, self.peers, self.brokers))
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "isthmus", "node", str(self.file)], stdout=log, stderr=log

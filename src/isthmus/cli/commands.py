@@ -312,7 +312,7 @@ def _admin_address(file: Path | None, admin: str | None) -> Address:
 
 
 def _print_values(config: BaseModel) -> None:
-    for key, value in _flat(config.model_dump(mode="json"), ""):
+    for key, value in _flat(config.model_dump(mode="json", by_alias=True), ""):
         typer.echo(f"{key} = {'(not set)' if value is None else json.dumps(value)}")
 
 

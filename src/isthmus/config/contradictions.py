@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from isthmus.config.addresses import Address, BrokerUrl
-from isthmus.config.fields import ip_version, is_loopback
+from isthmus.config.fields import ip_version, is_loopback, topic_filter
 from isthmus.config.files import PROTECT, Cooperation, Limits, Listen, option_error
 from isthmus.config.mistakes import (
     Loc,
@@ -26,6 +26,7 @@ from isthmus.config.mistakes import (
 from isthmus.cooperation.link_rules import LinkRules, check_rules, no_rules
 from isthmus.cooperation.registry import check_options, load, not_routed
 from isthmus.errors import AlgorithmError
+from isthmus.mqtt.filters.partition import conflicts
 
 __all__ = ["fabric_contradictions", "node_contradictions", "option_contradictions"]
 
@@ -156,28 +157,51 @@ def _finds_in_vain(data: Table, key: str) -> Mistakes:
         )
 
 
+def _broker_tables(data: Table) -> list[tuple[Loc, Table]]:
+    """``[broker]``, or each ``[[broker]]``, and where it stands."""
+    if isinstance(data.get("broker"), list):
+        return [(("broker", index), table) for index, table in raw_tables(data, "broker")]
+    return [(("broker",), raw_table(data, "broker"))]
+
+
 def _broker_contradictions(data: Table) -> Mistakes:
-    broker = raw_table(data, "broker")
+    if data.get("broker") == []:
+        yield ("broker",), "there must be at least one; begin it with [[broker]]"
+    for loc, table in _broker_tables(data):
+        yield from _contradictions_of_broker(data, loc, table)
+    if isinstance(data.get("broker"), list):
+        yield from _several_brokers(raw_tables(data, "broker"))
+    else:
+        for key in ("name", "topics"):
+            if key in raw_table(data, "broker"):
+                yield (
+                    ("broker", key),
+                    "is for one of several brokers; begin each with [[broker]], or remove this",
+                )
+
+
+def _contradictions_of_broker(data: Table, loc: Loc, broker: Table) -> Mistakes:
     broker_tls = raw_table(broker, "tls")
-    yield from _half_pair(broker_tls, ("broker", "tls"))
-    yield from _login_contradictions(broker, ("broker",))
-    url = _broker_url(data)
+    yield from _half_pair(broker_tls, (*loc, "tls"))
+    yield from _login_contradictions(broker, loc)
+    url = _broker_url(broker)
     if url is None:
         return
     if broker_tls and url.scheme != "mqtts":
         yield (
-            ("broker", "tls"),
-            f"has no effect with {url}; write mqtts://… in broker.url or remove the table",
+            (*loc, "tls"),
+            f"has no effect with {url}; write mqtts://… in {dotted((*loc, 'url'))} or remove the "
+            "table",
         )
     if "username" in broker and url.scheme == "embedded":
         yield (
-            ("broker", "username"),
+            (*loc, "username"),
             f'has no effect with url = "{url}": the embedded broker asks nobody; remove it',
         )
     for name, address in _listeners(data).items():
         if url.scheme != "embedded" and address == Address(url.host, url.port):
             yield (
-                ("broker", "url"),
+                (*loc, "url"),
                 f"{url} is this node's own listen.{name}; give the broker and the node "
                 "different ports",
             )
@@ -208,6 +232,66 @@ def _same_interest(tables: Iterable[tuple[int, Table]]) -> Mistakes:
                 first = dotted(("interest", seen[topic_filter]))
                 yield ("interest", index, "filter"), f"stands in {first} already; remove one"
             seen.setdefault(topic_filter, index)
+
+
+def _several_brokers(tables: list[tuple[int, Table]]) -> Mistakes:
+    """Each has a name and an address of its own, and each topic one broker."""
+    yield from same_ids("broker", tables, "name")
+    first: dict[str, int] = {}
+    default: int | None = None
+    for index, table in tables:
+        if "name" not in table:
+            yield ("broker", index, "name"), 'is required with [[broker]]; for example name = "a"'
+        url = _broker_url(table)
+        if url is not None and url.scheme == "embedded":
+            yield (
+                ("broker", index, "url"),
+                '"embedded:" is a broker that stands alone; write [broker], or the address of a '
+                "broker that runs",
+            )
+        elif url is not None and first.setdefault(str(url), index) != index:
+            yield (
+                ("broker", index, "url"),
+                f"{url} is broker[{first[str(url)]}] already; a broker stands there once",
+            )
+        if table.get("source") == "broker":
+            yield (
+                ("broker", index, "source"),
+                '"broker" is for one broker; write [broker], or source = "clients"',
+            )
+        if table.get("topics") == []:
+            yield (
+                ("broker", index, "topics"),
+                'must not be empty; remove it, or write for example topics = ["plant/#"]',
+            )
+        if "topics" in table:
+            continue
+        if default is not None:
+            yield (
+                ("broker", index, "topics"),
+                f"is required because broker[{default}] has none: one broker at most gets what no "
+                'other has; for example topics = ["plant/#"]',
+            )
+        else:
+            default = index
+    yield from _topics_of_two(tables)
+
+
+def _topics_of_two(tables: list[tuple[int, Table]]) -> Mistakes:
+    filters: dict[str, list[str]] = {}
+    for index, table in tables:
+        topics = table.get("topics")
+        try:
+            filters[str(index)] = [topic_filter(each) for each in topics or ()]
+        except (TypeError, ValueError):
+            return  # already reported by the field itself
+    for found in conflicts(filters):
+        yield (
+            ("broker", int(found.owner), "topics"),
+            f'"{found.filter}" and "{found.other_filter}" of broker[{found.other_owner}] both '
+            f'match "{found.topic}", and neither lies within the other; a topic has one broker',
+        )
+        return  # one of them shows what is meant
 
 
 def _login_contradictions(section: Table, loc: Loc) -> Mistakes:
@@ -259,8 +343,8 @@ def _unprotected(address: Address, danger: str) -> str:
 
 def _peer_contradictions(data: Table) -> Mistakes:
     own = _listeners(data)
-    url = _broker_url(data)
-    broker = None if url is None else Address(url.host, url.port)
+    urls = [_broker_url(table) for _, table in _broker_tables(data)]
+    brokers = {Address(url.host, url.port) for url in urls if url is not None}
     first: dict[Address, int] = {}
     for index, table in raw_tables(data, "peer"):
         if (address := _parsed(table.get("address"))) is None:
@@ -271,7 +355,7 @@ def _peer_contradictions(data: Table) -> Mistakes:
             yield loc, f"{address} is this node's own listen.link; name another node's"
         elif listener is not None:
             yield loc, f"{address} is this node's own listen.{listener}, not another node"
-        elif address == broker:
+        elif address in brokers:
             yield (
                 loc,
                 f"{address} is the broker of this node; a peer is another node, by the address "
@@ -349,9 +433,9 @@ def _listeners(data: Table) -> dict[str, Address | None]:
     return {name: _parsed(value) for name, value in given.items()}
 
 
-def _broker_url(data: Table) -> BrokerUrl | None:
+def _broker_url(broker: Table) -> BrokerUrl | None:
     try:
-        return BrokerUrl.parse(str(raw_table(data, "broker").get("url")))
+        return BrokerUrl.parse(str(broker.get("url")))
     except ValueError:
         return None  # already reported by the field itself
 

@@ -29,7 +29,7 @@ from pydantic import (
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.cooperation.api import MAX_LEVELS
 from isthmus.errors import AlgorithmError, RemoteProtocolError
-from isthmus.mqtt.filters.topics import check_topic_filter
+from isthmus.mqtt.filters.topics import SHARE_PREFIX, check_topic_filter
 
 __all__ = [
     "MIN_SECRET",
@@ -51,10 +51,12 @@ __all__ = [
     "SecretFileField",
     "Section",
     "TextFileField",
+    "TopicFilter",
     "fabric_broker",
     "ip_version",
     "is_loopback",
     "known_algorithm",
+    "topic_filter",
 ]
 
 MIN_SECRET = 16
@@ -234,6 +236,18 @@ def known_algorithm(name: str) -> str:
     return name
 
 
+def topic_filter(value: object) -> str:
+    """What a broker has; else a `ValueError` says what is wrong with it."""
+    text = _text(value)
+    try:
+        check_topic_filter(text, shared_subscriptions=False)
+    except RemoteProtocolError as error:
+        raise ValueError(error.args[0]) from None
+    if text.startswith(SHARE_PREFIX):
+        raise ValueError(f'"{text}" is a shared subscription; write the filter behind its name')
+    return text
+
+
 def fabric_broker(value: str) -> str:
     """A broker's kind, ``auto`` or a URL; else a `ValueError` says which there are."""
     if ":" in value:
@@ -269,6 +283,7 @@ TextFileField = Annotated[PathField, AfterValidator(_text_file)]
 SecretFileField = Annotated[PathField, AfterValidator(_secret_file)]
 SecretField = Annotated[str, PlainValidator(_password), AfterValidator(_long_enough), _hidden]
 PasswordField = Annotated[str, PlainValidator(_password), _hidden]
+TopicFilter = Annotated[str, PlainValidator(topic_filter)]
 AlgorithmName = Annotated[str, BeforeValidator(_text), AfterValidator(known_algorithm)]
 BrokerKind = Annotated[str, BeforeValidator(_text), AfterValidator(fabric_broker)]
 LinkFilter = Annotated[str, BeforeValidator(_text), AfterValidator(_link_filter)]

@@ -25,7 +25,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FieldSerializationInfo,
+    ValidationError,
+    field_serializer,
+)
 
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.fields import (
@@ -49,6 +57,7 @@ from isthmus.config.fields import (
     SecretFileField,
     Section,
     TextFileField,
+    TopicFilter,
     is_loopback,
 )
 from isthmus.config.toml_lines import KeyLines
@@ -94,6 +103,9 @@ PROTECT = (
 )
 """What to do about links that leave the machine."""
 NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
+MAX_BROKERS = 64
+MAX_TOPIC_FILTERS = 1_000
+"""Of one broker."""
 
 
 class NodeIdentity(Section):
@@ -143,12 +155,16 @@ Source = Literal["clients", "broker"]
 
 
 class BrokerTable(Section):
-    """``[broker]``: the broker this node stands in front of.
+    """``[broker]``: the broker this node stands in front of; ``[[broker]]``: one of several.
 
     User name and password are for the node's own sessions, which publish what comes from other
     nodes; clients present their own.
     """
 
+    name: str | None = Field(default=None, pattern=NODE_ID, examples=["main"])
+    topics: Annotated[tuple[TopicFilter, ...], Field(strict=False)] | None = Field(
+        default=None, max_length=MAX_TOPIC_FILTERS, examples=[["plant/#"]]
+    )
     url: BrokerUrlField = Field(examples=["mqtt://127.0.0.1:1884"])
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
@@ -303,13 +319,20 @@ class Log(Section):
     format: Literal["text", "json"] = Field(default="text", examples=["json"])
 
 
+def _as_tables(value: object) -> object:
+    """One table ``[broker]`` stands for a list of one."""
+    return [value] if isinstance(value, Mapping | BrokerTable) else value
+
+
 class NodeConfig(Section):
     """The whole file of one node."""
 
     node: NodeIdentity
     listen: Listen = Field(default_factory=Listen)
     tls: Tls = Field(default_factory=Tls)
-    broker: BrokerTable
+    brokers: Annotated[
+        tuple[BrokerTable, ...], Field(strict=False), BeforeValidator(_as_tables)
+    ] = Field(alias="broker", max_length=MAX_BROKERS)
     link: LinkTable = Field(default_factory=LinkTable)
     peer: Annotated[tuple[PeerTable, ...], Field(strict=False)] = ()
     interest: Annotated[tuple[InterestTable, ...], Field(strict=False)] = ()
@@ -317,6 +340,25 @@ class NodeConfig(Section):
     cooperation: Cooperation = Field(default_factory=Cooperation)
     limits: Limits = Field(default_factory=Limits)
     log: Log = Field(default_factory=Log)
+
+    @field_serializer("brokers")
+    def _as_written(self, brokers: tuple[BrokerTable, ...], info: FieldSerializationInfo) -> Any:
+        """One that has no name is a table, without the keys of several."""
+        mode = "json" if info.mode_is_json() else "python"
+        tables = [table.model_dump(mode=mode) for table in brokers]
+        if self.has_several_brokers:
+            return tables
+        return {key: each for key, each in tables[0].items() if key not in ("name", "topics")}
+
+    @property
+    def broker(self) -> BrokerTable:
+        """The only broker, or the first of several."""
+        return self.brokers[0]
+
+    @property
+    def has_several_brokers(self) -> bool:
+        """Whether it says ``[[broker]]``, if only once."""
+        return self.broker.name is not None
 
     @property
     def link_address(self) -> str:

@@ -39,6 +39,8 @@ def key_of(data: Any, loc: Loc) -> Loc:
     """Cut what pydantic adds to a location that is not a key of the file."""
     key: Loc = ()
     for part in loc:
+        if isinstance(part, int) and isinstance(data, Mapping):
+            continue  # the one table that stands for a list
         key += (part,)
         if isinstance(data, Mapping) and part in data:
             data = data[str(part)]
@@ -55,12 +57,17 @@ def dotted(loc: Loc) -> str:
     return text.removeprefix(".")
 
 
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """By what the file calls them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _section(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
     """The model of the table that holds the key `loc`."""
     for part in loc[:-1]:
         if isinstance(part, int):
             continue
-        field = model.model_fields.get(part)
+        field = _fields(model).get(part)
         inner = field.annotation if field else None
         if isinstance(inner, UnionType):  # a table that may be left out
             inner = next(kind for kind in get_args(inner) if kind is not NoneType)
@@ -80,9 +87,7 @@ def _holds_tables(field: FieldInfo | None) -> bool:
 def describe(model: type[BaseModel], loc: Loc, item: Mapping[str, Any]) -> str:
     """What was wrong and what would be right, in the words of the file rather than Python's."""
     section = _section(model, loc)
-    fields = (
-        {each.alias or key: each for key, each in section.model_fields.items()} if section else {}
-    )
+    fields = _fields(section) if section else {}
     name = str(loc[-1]) if loc else ""
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
@@ -151,14 +156,14 @@ def raw_tables(data: Table, key: str) -> list[tuple[int, Table]]:
     return [(index, table) for index, table in found if isinstance(table, Mapping)]
 
 
-def same_ids(key: str, tables: list[tuple[int, Table]]) -> Mistakes:
+def same_ids(key: str, tables: list[tuple[int, Table]], called: str = "id") -> Mistakes:
     first: dict[str, int] = {}
     for index, table in tables:
-        name = table.get("id")
+        name = table.get(called)
         if isinstance(name, str) and first.setdefault(name, index) != index:
             yield (
-                (key, index, "id"),
-                f'"{name}" is already the id of {key}[{first[name]}]; ids are unique',
+                (key, index, called),
+                f'"{name}" is already the {called} of {key}[{first[name]}]; {called}s are unique',
             )
 
 

@@ -385,6 +385,11 @@ class Port(Protocol):
         """
         ...
 
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """What the brokers behind the node are called, if it has several; else nothing."""
+        ...
+
     def set_timer(self, delay_s: float, key: Hashable) -> None:
         """Call `on_timer(key)` after `delay_s`; a timer of the same key is replaced."""
         ...
@@ -549,6 +554,29 @@ class CooperationAlgorithm:
         known: then the node takes everything.
         """
         return False
+
+    # ---- several brokers behind the node ----
+
+    def broker_of(self, topic: str) -> str | None:
+        """At which of `Port.broker_names` a topic lives, ``""`` at none; None: as is configured.
+
+        A topic lives at one broker.  Asked only where there are several, once for each topic and
+        again after `Port.routes_changed`, of topics that begin with ``$`` too.
+        """
+        return None
+
+    def brokers_of(self, topic_filter: str) -> Sequence[str] | None:
+        """At which brokers there are topics that `topic_filter` matches; None: as is configured.
+
+        All that `broker_of` may say of them, at least.
+        """
+        return None
+
+    def on_broker_down(self, name: str) -> None:
+        """One of several brokers takes no connections, or does not answer."""
+
+    def on_broker_up(self, name: str) -> None:
+        """A broker that was down answers again."""
 
     # ---- message listener ----
 

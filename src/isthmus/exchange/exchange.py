@@ -55,6 +55,8 @@ from isthmus.exchange.link.set_apart import LINK_SPOOL, LinkApart
 from isthmus.exchange.link.streams import STREAM_TOPIC
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
+from isthmus.exchange.split.brokers import Brokers, BrokersSettings
+from isthmus.exchange.split.kept import KeptSessions
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
@@ -112,6 +114,8 @@ class ExchangeSettings:
     """Messages are taken from the broker, and not from the clients."""
     interest: tuple[str, ...] = ()
     """Filters of subscribers that the node cannot see."""
+    brokers: BrokersSettings | None = None
+    """If there are several."""
 
 
 class Exchange:
@@ -168,6 +172,11 @@ class Exchange:
             back_s=settings.confirm.back_s if self._forgot else 0.0,
             from_broker=settings.from_broker,
         )
+        self.brokers: Brokers | None = None
+        self.kept_sessions: KeptSessions | None = None
+        if settings.brokers is not None:
+            self.brokers = Brokers(host, settings.brokers, self.counters)
+            self.kept_sessions = KeptSessions(host)
         self._state = AlgorithmState(host, settings.algorithm)
         self.traffic = traffic = Traffic(
             host,
@@ -179,6 +188,8 @@ class Exchange:
             holds_qos0=getattr(algorithm, "holds_qos0", False),
             sets_apart=self.spools.on,
         )
+        if self.brokers is not None:
+            traffic.retention.has_several_brokers(self.brokers.names, self.brokers.of)
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
         self.links.admission.obeys_rules = self.algorithm.obeys_rules
@@ -210,6 +221,9 @@ class Exchange:
 
     def start(self) -> None:
         self._running = True
+        if self.brokers is not None and self.kept_sessions is not None:
+            self.brokers.algorithm = self.algorithm
+            self.kept_sessions.load(self.brokers.names)
         self.retention.start()
         self.recovery.start(forgot=self._forgot)
         self._take_up_spools()
@@ -290,6 +304,9 @@ class Exchange:
             return
         self.algorithm.on_node_stop()
         self._running = False
+        if self.brokers is not None and self.kept_sessions is not None:
+            self.brokers.stop()
+            self.kept_sessions.stop()
         self.discovery.stop()
         self.clients.stop()
         self.links.stop()
@@ -442,6 +459,8 @@ class Exchange:
         self, filters: Iterable[str] | None = None, *, resend: bool | Resend = False
     ) -> None:
         changed = None if filters is None else list(filters)
+        if self.brokers is not None:
+            self.brokers.changed(changed)
         if resend is not False:
             self.traffic.resend(changed, None if resend is True else resend)
         self.traffic.routes_changed(changed)
@@ -476,6 +495,10 @@ class Exchange:
 
     def append_state(self, name: str, records: Iterable[bytes]) -> None:
         self._state.append(name, records)
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        return () if self.brokers is None else self.brokers.names
 
     @property
     def local_filters(self) -> Collection[str]:

@@ -44,8 +44,13 @@ class SessionHost(Protocol):
         """In the next turn."""
         ...
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        """Connect `session` with the local broker, or say later, never at once, why not."""
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
+        """Connect `session` with the local broker, or say later, never at once, why not.
+
+        Of several, with the one that is called `broker`.
+        """
         ...
 
     def silent_s(self, wire: Wire) -> float | None:

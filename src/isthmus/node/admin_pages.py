@@ -182,7 +182,10 @@ def _readyz(node: AdminNode, request: AdminRequest) -> Answer:
         return Answer(200, b"ready\n")
     status = node.status()
     reason = f"not ready: the node is {status.get('node', {}).get('status', 'not running')}"
-    broker = status.get("broker", {})
+    for each in status.get("brokers", []):
+        if problem := each["away"] or each["problem"]:
+            reason += f"; its broker {each['name']} ({problem})"
+    broker = {} if "brokers" in status else status.get("broker", {})
     if broker.get("reachable") is False:
         reason += f"; its broker {broker.get('url', '')} is unreachable"
         if broker.get("problem"):

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from isthmus.config.files import BrokerTable
 from isthmus.cooperation.api import Resources
+from isthmus.exchange.broker.of_several import AtBroker, OwnSessionsOfSeveral
 from isthmus.exchange.broker.own_sessions import OwnSessions
 from isthmus.exchange.host import Channel, StateRewrite
-from isthmus.exchange.session import Session, Wire
+from isthmus.exchange.session import Session, SessionHost, Wire
+from isthmus.exchange.split.brokers import Brokers
 from isthmus.logs import get_logger
 from isthmus.node.discovery_io import DiscoveryIo
 from isthmus.node.link_io import dial
@@ -45,18 +48,18 @@ class NodeHost:
         self.clock = time.perf_counter
         self.call_later = self._loop.call_later
         self.call_soon = self._loop.call_soon
-        broker = node.config.broker
-        self.own = own = OwnSessions(
-            self,
-            node.config.node.id,
-            exchange=lambda: node.exchange,
-            login=lambda: (broker.username, broker.password_bytes()),
-            linger_s=node.limits.drain_s,
-            set_aside=node.set_aside.keep,
-            shares=lambda: node.exchange.algorithm.topology == "any",
-            takes=broker.source == "broker",
-            keeps=node.config.node.state_dir is not None,
-        )
+        self.own: OwnSessions | OwnSessionsOfSeveral
+        if node.config.has_several_brokers:
+            of = {
+                str(table.name): self._own_sessions(
+                    AtBroker(self, self._brokers, str(table.name)), table, str(table.name)
+                )
+                for table in node.config.brokers
+            }
+            self.own = OwnSessionsOfSeveral(self, of, self._brokers)
+        else:
+            self.own = self._own_sessions(self, node.config.broker)
+        own = self.own
         self.take_from_broker, self.want = own.start, own.want
         self.stop_taking = own.stop_taking
         self.inject, self.inject_plain = own.inject, own.inject_plain
@@ -71,6 +74,31 @@ class NodeHost:
             self.storage = Storage(folder, node.config.node.id, self._state_lost)
             self.storage.open()
             self._spool_files = SpoolFiles(folder / "apart", self._loop)
+
+    def _own_sessions(self, host: SessionHost, table: BrokerTable, broker: str = "") -> OwnSessions:
+        node = self._node
+        return OwnSessions(
+            host,
+            node.config.node.id,
+            broker=broker,
+            exchange=lambda: node.exchange,
+            login=lambda: (table.username, table.password_bytes()),
+            linger_s=node.limits.drain_s,
+            set_aside=node.set_aside.keep,
+            shares=lambda: node.exchange.algorithm.topology == "any",
+            takes=table.source == "broker",
+            keeps=node.config.node.state_dir is not None,
+        )
+
+    def _brokers(self) -> Brokers:
+        brokers = self._node.exchange.brokers
+        assert brokers is not None
+        return brokers
+
+    def join(self) -> None:
+        """There is an exchange now."""
+        if isinstance(self.own, OwnSessionsOfSeveral):
+            self._brokers().join(self, self.own.greeting)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -97,8 +125,10 @@ class NodeHost:
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        self._node.upstream.open(session, failed)
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
+        self._node.upstreams[broker].open(session, failed)
 
     def silent_s(self, wire: Wire) -> float | None:
         return unacknowledged_s(wire.get_extra_info("socket"))

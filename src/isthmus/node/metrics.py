@@ -10,7 +10,7 @@ them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -27,6 +27,8 @@ GAUGE_HELP = {
     "broker_reachable": "1 when the broker answered the last time it was tried.",
     "broker_own_session_refused": "1 when the broker refuses the node's own sessions.",
     "broker_own_sessions": "Sessions of the node's own that stand, for neighbors: 16 at most.",
+    "broker_away": "1 when one of several brokers takes no connections, or does not answer.",
+    "broker_sessions": "Of several brokers: clients' sessions that stand with this one.",
     "sessions_open": "Client connections open now.",
     "sessions_established": "Client connections paired with a broker session now.",
     "sessions_limit": "Client connections allowed at once.",
@@ -58,6 +60,9 @@ COUNTER_HELP = {
     "discovery_heard": "Announcements of other nodes that count.",
     "discovery_ignored": "Announcements that do not count, by cause.",
 }
+
+BROKER_GAUGES = ("reachable", "away", "own_session_refused", "own_sessions", "sessions")
+"""Of several brokers, with a label each."""
 
 LINK_HELP = {
     "up": "1 when the neighbor is connected.",
@@ -102,6 +107,11 @@ SOURCE_HELP = {
     "stopped": "1 when nothing is taken, as another node stands before the same broker.",
 }
 FABRIC_COUNTER_HELP = {
+    "broker_away": "Times that one of several brokers was found to be away.",
+    "broker_away_dropped": "QoS 0 messages of clients for a broker that was away, or for none.",
+    "broker_away_refused": "QoS 1 and 2 messages of clients refused for the same reasons.",
+    "nobodys_topic": "Messages from links on topics that none of several brokers has.",
+    "subscriptions_not_restored": "Filters that a broker refused when it was back.",
     "control_ignored": "Control messages that came on a link after it was blocked.",
     "control_received": "Control messages received on links, inter-subscriptions among them.",
     "control_sent": "Control messages that the algorithm sent on links.",
@@ -153,7 +163,11 @@ class NodeCollector(Collector):
         yield InfoMetricFamily("isthmus_node", "Which node this is.", identity)
         yield _gauge("ready", "1 when a client would be served now.", self._node.ready)
         yield _gauge("uptime_seconds", "Time since the node started.", node.get("uptime_s", 0))
+        brokers = status.get("brokers", [])
+        yield from _brokers(brokers)
         for section in ("broker", "sessions", "routes", "loop", "state"):
+            if section == "broker" and brokers:
+                continue  # each has its own
             for name, value in status.get(section, {}).items():
                 if isinstance(value, (bool, int, float)):
                     text = GAUGE_HELP.get(f"{section}_{name}", f"{name} of {section}, now.")
@@ -175,6 +189,17 @@ class NodeCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         """Nothing ahead of time: registering must not ask the node."""
         return iter(())
+
+
+def _brokers(brokers: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Of each of several, by name."""
+    for name in BROKER_GAUGES if brokers else ():
+        text = GAUGE_HELP[f"broker_{name}"]
+        gauge = GaugeMetricFamily(f"isthmus_broker_{name}", text, labels=["broker"])
+        for broker in brokers:
+            value = broker[name]
+            gauge.add_metric([broker["name"]], float(value != "" if name == "away" else value))
+        yield gauge
 
 
 def _gauge(name: str, documentation: str, value: Any) -> GaugeMetricFamily:

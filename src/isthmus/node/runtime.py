@@ -14,6 +14,7 @@ import os
 import signal
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -24,7 +25,9 @@ from isthmus.config.addresses import Address
 from isthmus.config.files import NodeConfig, option_error
 from isthmus.cooperation.link_rules import NO_RULES, LinkRules
 from isthmus.cooperation.registry import load
-from isthmus.exchange.broker.own_sessions import own_client_id
+from isthmus.exchange.broker.of_several import OwnSessionsOfSeveral
+from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
+from isthmus.exchange.client.broker_session import BrokerSession
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.client.counters import Counters
@@ -33,6 +36,9 @@ from isthmus.exchange.client.relay import WAITING_ROOM, Relay
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.session import SessionStatus
+from isthmus.exchange.split.brokers import BrokersSettings
+from isthmus.exchange.split.split import Split
 from isthmus.exchange.turns import Turns
 from isthmus.logs import configure, get_logger
 from isthmus.node.admin import AdminServer
@@ -59,7 +65,7 @@ log = get_logger(__name__)
 
 
 class Node:
-    """A node in front of one broker."""
+    """A node in front of its broker, or of several."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -75,7 +81,8 @@ class Node:
         self.pacer: Pacer
         self.watchdog: Watchdog
         self.relay: Relay
-        self.upstream: Upstream
+        self.upstreams: dict[str, Upstream]
+        """By the brokers' names; the only one has none."""
         self.exchange: Exchange
         self._host: NodeHost
 
@@ -86,16 +93,23 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.pacer = Pacer(self.loop, self.counters, self.limits.rest_s)
         self.watchdog = Watchdog(self.loop, self.counters)
-        self.upstream = Upstream(self.config, self._broker_in_use)
+        self.upstreams = {
+            table.name or "": Upstream(
+                table, self.limits.broker_timeout_s, partial(self._broker_in_use, table.name)
+            )
+            for table in self.config.brokers
+        }
         link_tls = link_contexts(self.config.link.tls)
         self._host = NodeHost(self, link_tls[1] if link_tls else None)
         self.exchange = self._make_exchange()
+        self._host.join()
         self.relay = self._make_relay()
         try:
             for _ in self.exchange.retention.loading():
                 await asyncio.sleep(0)  # as long as nobody is connected, nobody waits for it
             await self._listen(link_tls[0] if link_tls else None)
-            await self.upstream.start()
+            for upstream in self.upstreams.values():
+                await upstream.start()
             await self._host.discovery.start()
             self.exchange.start()
             for peer in self.config.peer:
@@ -113,13 +127,24 @@ class Node:
         log.info(
             "node running",
             node=self.config.node.id,
-            broker=str(self.config.broker.url),
+            broker=", ".join(str(table.url) for table in self.config.brokers),
             **{name: str(Address(*address)) for name, address in self.addresses.items()},
         )
 
     def _discovery_settings(self) -> DiscoverySettings | None:
         table = self.config.discovery
         return DiscoverySettings(table.every_s, table.link) if table.is_on else None
+
+    def _brokers_settings(self) -> BrokersSettings | None:
+        if not self.config.has_several_brokers:
+            return None
+        tables = {str(table.name): table for table in self.config.brokers}
+        default = [name for name, table in tables.items() if table.topics is None]
+        return BrokersSettings(
+            tuple(tables),
+            {name: table.topics for name, table in tables.items() if table.topics is not None},
+            default[0] if default else "",
+        )
 
     def _make_exchange(self) -> Exchange:
         cooperation, link = self.config.cooperation, self.config.link
@@ -139,6 +164,7 @@ class Node:
             routes_retained=cooperation.retained == "routed",
             from_broker=self.config.broker.source == "broker",
             interest=tuple(each.filter for each in self.config.interest),
+            brokers=self._brokers_settings(),
             link=LinkSettings(
                 qos=link.qos,
                 lanes=link.lanes,
@@ -247,11 +273,13 @@ class Node:
             await asyncio.sleep(0.01)
         for client in list(self.relay.clients):
             client.wire.abort()
-        self.upstream.close()
+        for upstream in self.upstreams.values():
+            upstream.close()
         self.exchange.stop()
         self._host.close()
         await asyncio.sleep(0)  # the goodbyes are written at the end of a turn
-        await self.upstream.stop()
+        for upstream in self.upstreams.values():
+            await upstream.stop()
         await self._close_listeners()
         self.watchdog.stop()
         await self._host.close_storage()
@@ -275,12 +303,12 @@ class Node:
                 return
             await asyncio.sleep(QUIET_S)
 
-    def _broker_in_use(self) -> bool:
+    def _broker_in_use(self, name: str | None) -> bool:
         """Whether any session with the broker stands, so that it need not be probed."""
-        return (
-            any(client.paired is not None for client in self.relay.clients)
-            or self._host.own.standing > 0
-        )
+        own = self._host.own
+        if name is not None and isinstance(own, OwnSessionsOfSeveral):
+            return own.of[name].standing > 0
+        return own.standing > 0 or any(client.paired is not None for client in self.relay.clients)
 
     # ---- neighbors ----------------------------------------------------------------------
 
@@ -313,7 +341,15 @@ class Node:
     @property
     def broker_answers(self) -> bool:
         """As far as is known: that it takes connections, and what the own sessions ask it."""
-        return self.upstream.reachable and not self._host.own.silent
+        return all(
+            upstream.reachable and not own.silent
+            for upstream, own in zip(self.upstreams.values(), self._own_of_each(), strict=True)
+        )
+
+    def _own_of_each(self) -> list[OwnSessions]:
+        """In the brokers' order."""
+        own = self._host.own
+        return list(own.of.values()) if isinstance(own, OwnSessionsOfSeveral) else [own]
 
     def problems(self) -> list[str]:
         """Why clients should go to another node, beside what is wrong with the broker."""
@@ -324,11 +360,45 @@ class Node:
         found = (self.exchange.problem, taking, state and f"its state cannot be kept: {state}")
         return [problem for problem in found if problem]
 
-    def _own_problem(self) -> str:
-        if self._host.own.silent:
-            return "does not answer"
-        cause = self._host.own.problem
-        return f"refuses the node's own session: {cause}" if cause else ""
+    def _broker_status(self, upstream: Upstream, own: OwnSessions) -> dict[str, Any]:
+        problem = upstream.problem
+        if not problem and own.silent:
+            problem = "does not answer"
+        elif not problem and own.problem:
+            problem = f"refuses the node's own session: {own.problem}"
+        return {
+            "url": str(upstream.url),
+            "reachable": upstream.reachable and not own.silent,
+            "problem": problem,
+            "own_session_refused": bool(own.problem),
+            "own_sessions": own.standing,
+        }
+
+    def _brokers_status(self) -> list[dict[str, Any]]:
+        """Of each of several; else none."""
+        if self.exchange.brokers is None:
+            return []
+        away = self.exchange.brokers.problems()
+        parts = Counter(
+            name
+            for client in self.relay.clients
+            if isinstance(client.paired, BrokerSession)
+            and client.paired.status is SessionStatus.ESTABLISHED
+            and isinstance(client.paired.wire, Split)
+            for name in client.paired.wire.standing
+        )
+        return [
+            {
+                "name": name,
+                **self._broker_status(upstream, own),
+                "away": away[name],
+                "sessions": parts[name],
+                "topics": list(table.topics) if table.topics is not None else None,
+            }
+            for (name, upstream), own, table in zip(
+                self.upstreams.items(), self._own_of_each(), self.config.brokers, strict=True
+            )
+        ]
 
     def status(self) -> dict[str, Any]:
         """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
@@ -346,14 +416,11 @@ class Node:
             },
             "listeners": {name: str(Address(*address)) for name, address in self.addresses.items()},
             "broker": {
-                "url": str(self.config.broker.url),
-                "reachable": self.broker_answers,
-                "problem": self.upstream.problem or self._own_problem(),
-                "own_session_refused": bool(self._host.own.problem),
-                "own_sessions": self._host.own.standing,
+                **self._broker_status(next(iter(self.upstreams.values())), self._own_of_each()[0]),
                 "set_aside": self.set_aside.listed(),
                 **({"source": source.status()} if source is not None else {}),
             },
+            **({"brokers": brokers} if (brokers := self._brokers_status()) else {}),
             "sessions": {
                 "open": len(clients),
                 "established": len(established),

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from isthmus.config.files import NodeConfig
+from isthmus.config.files import BrokerTable
 from isthmus.errors import BrokerError
 from isthmus.exchange.session import Session
 from isthmus.logs import get_logger
@@ -33,13 +33,13 @@ log = get_logger(__name__)
 
 
 class Upstream:
-    """Opens connections to the broker that a node stands before."""
+    """Opens connections to a broker that a node stands before."""
 
-    def __init__(self, config: NodeConfig, in_use: Callable[[], bool]) -> None:
+    def __init__(self, table: BrokerTable, timeout_s: float, in_use: Callable[[], bool]) -> None:
         self._in_use = in_use
-        self.url = config.broker.url
-        self._tls = config.broker.tls
-        self._timeout_s = config.limits.broker_timeout_s
+        self.url = table.url
+        self._tls = table.tls
+        self._timeout_s = timeout_s
         self._host = self.url.host
         self._port = self.url.port
         self._context: ssl.SSLContext | None = None

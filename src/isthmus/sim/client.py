@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -315,15 +316,29 @@ class SimClient:
                     connection.send(PubRel(packet_id))
             case PubComp(packet_id=packet_id):
                 self._unreleased.pop(packet_id, None)
-            case SubAck(packet_id=packet_id):
-                for each in self._asked.pop(packet_id, ()):
-                    if each in self.wanted:
+            case SubAck(packet_id=packet_id, reason_codes=codes):
+                asked = self._asked.pop(packet_id, ())
+                for each, code in zip(asked, codes, strict=False):
+                    if each in self.wanted and code < ReasonCode.UNSPECIFIED_ERROR:
                         self.granted.setdefault(each, self.node.engine.now_s)
+                refused = [
+                    each
+                    for each, code in zip(asked, codes, strict=False)
+                    if code >= ReasonCode.UNSPECIFIED_ERROR
+                ]
+                if refused:
+                    ask_again = partial(self._ask_again, connection, refused)
+                    self.node.engine.call_later(self.reconnect_s, ask_again)
             case ConnAck(reason_code=code, session_present=present):
                 if code == 0:
                     self._accepted(connection, session_present=present)
                 elif code in (ReasonCode.NOT_AUTHORIZED, ConnectReturnCode.NOT_AUTHORIZED):
                     self.present = False
+
+    def _ask_again(self, connection: VirtualConnection, refused: list[str]) -> None:
+        """What a broker refuses that is away, it may grant when it is back."""
+        if connection is self.connection and (left := [f for f in refused if f in self.wanted]):
+            self._subscribe(connection, tuple(left))
 
     def _take(self, connection: VirtualConnection, publish: Publish) -> None:
         packet_id = publish.packet_id

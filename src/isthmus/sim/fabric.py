@@ -30,6 +30,7 @@ from isthmus.exchange.client.confirming import LOCAL, ConfirmSettings
 from isthmus.exchange.discovery.discovery import DiscoverySettings
 from isthmus.exchange.link.dialing import LONGEST_PAUSE_S
 from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.split.brokers import BrokersSettings
 from isthmus.exchange.topology.messages import keep_for
 from isthmus.exchange.traffic.in_hand import LET_GO_S
 from isthmus.exchange.traffic.recovery import RECOVERY_S
@@ -63,6 +64,13 @@ WAITS = 2
 what waited for that neighbor be sent to another one."""
 
 
+BROKER_TOPICS: Mapping[str, tuple[str, ...]] = {
+    "two": ("t/a/#", "u/a", "r/b", "w/c1", "w/c3"),
+    "three": ("t/a/x", "u"),
+}
+"""With several brokers, what those have that are not the default: of the topics of schedules."""
+
+
 class SimFabric:
     """Nodes, brokers, clients, and what happens to them."""
 
@@ -83,6 +91,7 @@ class SimFabric:
         confirm: ConfirmSettings = LOCAL,
         routes_retained: bool = False,
         from_broker: bool = False,
+        brokers: int = 1,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
@@ -110,6 +119,8 @@ class SimFabric:
         self.confirm = confirm
         self.routes_retained = routes_retained
         self.from_broker = from_broker
+        self.brokers = brokers
+        """How many each node has."""
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 
@@ -138,19 +149,30 @@ class SimFabric:
         broker: SimBroker | None = None,
     ) -> SimNode:
         """A node with its broker, running; `name` is its machine's, `node_id` its own if given."""
-        broker = broker or SimBroker(
-            name,
-            self.engine,
-            self.trace,
-            level=broker_level,
-            delay_s=broker_delay_s,
-            persistent=persistent_broker,
-            remembers=self.remembers,
-        )
+        settings = None
+        if self.brokers > 1:
+            names = ("one", *BROKER_TOPICS)[: self.brokers]
+            settings = BrokersSettings(
+                names, {each: BROKER_TOPICS[each] for each in names[1:]}, default="one"
+            )
+        brokers = {
+            each: broker
+            or SimBroker(
+                f"{name}/{each}" if each else name,
+                self.engine,
+                self.trace,
+                level=broker_level,
+                delay_s=broker_delay_s,
+                persistent=persistent_broker,
+                remembers=self.remembers,
+            )
+            for each in (settings.names if settings is not None else ("",))
+        }
         node = SimNode(
             self,
             name,
-            broker=broker,
+            brokers=brokers,
+            broker_settings=settings,
             state_dir=state_dir,
             clock_ahead_ms=clock_ahead_ms,
             node_id=node_id,
@@ -244,12 +266,12 @@ class SimFabric:
 
     def crash_broker(self, node: SimNode) -> None:
         self._note("broker crash", node)
-        node.broker.crash()
+        node.crash_broker()
         self.engine.activity()
 
     def restart_broker(self, node: SimNode) -> None:
         self._note("broker restart", node)
-        node.broker.restart()
+        node.restart_broker()
         self.engine.activity()
 
     def break_connections(self, a: SimNode, b: SimNode) -> None:
@@ -306,12 +328,13 @@ class SimFabric:
             (w.delay_of(lane) for w in self.network.wires() for lane in (0, settings.lanes)),
             default=0,
         )
-        delay_s += max((node.broker.delay_s for node in self.nodes.values()), default=0.0)
+        delay_s += max((node.broker_delay_s for node in self.nodes.values()), default=0.0)
 
         def until_quiet(quiet_s: float = QUIET_S) -> None:
             self.engine.run_until_quiet(quiet_s + 4 * delay_s, LIMIT_S)
 
-        self.engine.run_until(max(n.broker.busy_until_s for n in self.nodes.values()))
+        brokers = [each for node in self.nodes.values() for each in node.brokers.values()]
+        self.engine.run_until(max(each.busy_until_s for each in brokers))
         until_quiet()
         if not self._all_up():
             noticed_s = settings.dead_after_s * 4 / 3 + CONNECT_TIMEOUT_S + LONGEST_PAUSE_S + 1.0
@@ -339,7 +362,7 @@ class SimFabric:
         return all(
             host.own.standing == len(host.own.injectors)
             for node, host in self._living()
-            if node.broker.up
+            if node.brokers_up
         )
 
     def _recovering(self) -> bool:
@@ -355,7 +378,7 @@ class SimFabric:
         return any(
             link.state.carries and link.unacked()
             for node, host in self._living()
-            if node.broker.up
+            if node.brokers_up
             for link in host.exchange.links
         )
 

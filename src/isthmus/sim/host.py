@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from isthmus.cooperation.api import Resources
+from isthmus.exchange.broker.of_several import AtBroker, OwnSessionsOfSeveral
 from isthmus.exchange.broker.own_sessions import OwnSessions, own_client_id
 from isthmus.exchange.client.client_session import ClientSession
 from isthmus.exchange.client.counters import Counters
@@ -20,9 +21,11 @@ from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.exchange import Exchange
 from isthmus.exchange.host import Cancellable, Channel
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.session import Session, Wire
+from isthmus.exchange.session import Session, SessionHost, Wire
+from isthmus.exchange.split.brokers import Brokers
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.turns import SLICE_S, Turns
+from isthmus.sim.broker import SimBroker
 from isthmus.sim.disk import Disk
 from isthmus.sim.stream import StreamEnd, open_stream
 
@@ -88,28 +91,47 @@ class SimHost:
         self._worked_s = 0.0
         self._disk_s = 0.0
         self._disk_work: deque[Callable[[], object]] = deque()
-        self.own = own = OwnSessions(
-            self,
-            node.node_id,
-            exchange=lambda: self.exchange,
-            login=lambda: (None, None),
-            linger_s=1.0,
-            set_aside=self._set_aside,
-            shares=lambda: self.exchange.algorithm.topology == "any",
-            takes=node.from_broker,
-            keeps=node.state_dir,
-        )
+        self._spool_random = engine.random_for(f"{name}/{life}/spool")
+        self.own: OwnSessions | OwnSessionsOfSeveral
+        if node.broker_settings is None:
+            self.own = self._own_sessions(self)
+        else:
+            of = {
+                each: self._own_sessions(AtBroker(self, self._brokers, each), each)
+                for each in node.broker_settings.names
+            }
+            self.own = OwnSessionsOfSeveral(self, of, self._brokers)
+        own = self.own
         self.take_from_broker, self.want = own.start, own.want
         self.stop_taking = own.stop_taking
         self.inject, self.inject_plain = own.inject, own.inject_plain
         self.give_up_injected, self.ask_retained = own.give_up_injected, own.ask_retained
         self.neighbor_joined, self.neighbor_left = own.neighbor_joined, own.neighbor_left
         self.set_broker_apart, self.publish_left = own.set_apart, own.publish_left
-        self._spool_random = engine.random_for(f"{name}/{life}/spool")
+
+    def _own_sessions(self, host: SessionHost, broker: str = "") -> OwnSessions:
+        return OwnSessions(
+            host,
+            self._node.node_id,
+            broker=broker,
+            exchange=lambda: self.exchange,
+            login=lambda: (None, None),
+            linger_s=1.0,
+            set_aside=self._set_aside,
+            shares=lambda: self.exchange.algorithm.topology == "any",
+            takes=self._node.from_broker,
+            keeps=self._node.state_dir,
+        )
+
+    def _brokers(self) -> Brokers:
+        assert self.exchange.brokers is not None
+        return self.exchange.brokers
 
     def join(self, exchange: Exchange) -> None:
         """The exchange of this life, and the clients' way to it."""
         self.exchange = exchange
+        if isinstance(self.own, OwnSessionsOfSeveral):
+            self._brokers().join(self, self.own.greeting)
         self.relay = Relay(
             self,
             exchange,
@@ -192,8 +214,13 @@ class SimHost:
         self._ends[end] = None
         return ClientSession(self.relay, "mqtt")
 
-    def connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
-        broker, engine, streams = self._node.broker, self._engine, self._node.fabric.streams
+    def connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
+        self._connect(self._node.brokers[broker], session, failed)
+
+    def _connect(self, broker: SimBroker, session: Session, failed: Callable[[str], None]) -> None:
+        engine, streams = self._engine, self._node.fabric.streams
         here = StreamEnd(engine, streams, broker.arrival_s, "broker")
 
         def opened(end: StreamEnd) -> None:

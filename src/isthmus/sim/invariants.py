@@ -101,8 +101,8 @@ def check_local_interest(fabric: SimFabric) -> None:
         connected = {
             normal_form(topic_filter)
             for client in node.clients.values()
-            if (session := node.broker.sessions.get(client.client_id)) is not None
-            and session.connection is not None
+            for session in node.sessions_of(client.client_id)
+            if session.connection is not None
             for topic_filter in session.filters
             if topic_filter in client.wanted  # else it ended it while its connection was broken
         }
@@ -117,16 +117,17 @@ def _kept_for_absent(node: SimNode) -> set[str]:
     if node.forgetful:
         return kept
     for client in node.clients.values():
-        session = node.broker.sessions.get(client.client_id)
-        if session is None or session.connection is not None or not session.expiry_s:
+        sessions = node.sessions_of(client.client_id)
+        if any(session.connection is not None for session in sessions):
             continue
+        held = {each for session in sessions if session.expiry_s for each in session.filters}
         for topic_filter, granted_s in client.granted.items():
             forgotten = any(
                 granted_s <= ended_s
                 and (not node.state_dir or ended_s < granted_s + 2 * SAVE_DELAY_S)
                 for ended_s in node.ended_s
             )
-            if not forgotten and topic_filter in session.filters:
+            if not forgotten and topic_filter in held:
                 kept.add(normal_form(topic_filter))
     return kept
 
@@ -181,7 +182,7 @@ def check_retained(fabric: SimFabric, deleted: Collection[str] = ()) -> None:
             mine, theirs = (
                 {
                     topic: publish.payload
-                    for topic, publish in each.broker.retained.items()
+                    for topic, publish in each.retained.items()
                     if all(_takes(one, topic, deleted) for one in pair)
                 }
                 for each in pair

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, LinkOptions, Resources
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.sim.broker import SimBroker
+from isthmus.exchange.split.brokers import BrokersSettings
+from isthmus.mqtt.filters.partition import Partition
+from isthmus.mqtt.packets import Publish
+from isthmus.sim.broker import KeptSession, SimBroker
 from isthmus.sim.client import SimClient, VirtualConnection
 from isthmus.sim.disk import Disk
 from isthmus.sim.host import SimHost
@@ -26,7 +31,8 @@ class SimNode:
         fabric: SimFabric,
         name: str,
         *,
-        broker: SimBroker,
+        brokers: Mapping[str, SimBroker],
+        broker_settings: BrokersSettings | None,
         state_dir: bool,
         clock_ahead_ms: int,
         node_id: str = "",
@@ -39,10 +45,16 @@ class SimNode:
         """Of its machine, and so of its address."""
         self.node_id = node_id or name
         """What it calls itself; the same as another's, or another one than before, by mistake."""
-        self.broker = broker
         self.from_broker = from_broker
         """``[broker] source = "broker"``."""
         self.interest = interest
+        self.brokers = brokers
+        """By name; the only one has none."""
+        self.broker_settings = broker_settings
+        self._partition: Partition | None = None
+        if broker_settings is not None:
+            self._partition = Partition(broker_settings.topics, broker_settings.default)
+        self._broker_crashes = 0
         self.state_dir = state_dir
         self.disk = Disk()
         self.forgetful = False
@@ -69,6 +81,54 @@ class SimNode:
     @property
     def running(self) -> bool:
         return self.host is not None
+
+    # ---- its broker, or brokers ------------------------------------------------------------
+
+    @property
+    def broker(self) -> SimBroker:
+        """The only one, or the first of several."""
+        return next(iter(self.brokers.values()))
+
+    def broker_of(self, topic: str) -> SimBroker:
+        """Where `topic` lives."""
+        return self.broker if self._partition is None else self.brokers[self._partition.of(topic)]
+
+    @property
+    def brokers_up(self) -> bool:
+        return all(broker.up for broker in self.brokers.values())
+
+    @property
+    def broker_delay_s(self) -> float:
+        return max(broker.delay_s for broker in self.brokers.values())
+
+    def sessions_of(self, client_id: str) -> list[KeptSession]:
+        """What brokers keep of a client."""
+        found = (broker.sessions.get(client_id) for broker in self.brokers.values())
+        return [session for session in found if session is not None]
+
+    @property
+    def retained(self) -> dict[str, Publish]:
+        return {
+            topic: publish
+            for broker in self.brokers.values()
+            for topic, publish in broker.retained.items()
+        }
+
+    @property
+    def published(self) -> Counter[bytes]:
+        """How often each payload was published at any of them."""
+        return sum((broker.published for broker in self.brokers.values()), Counter[bytes]())
+
+    def crash_broker(self) -> None:
+        """One of them, in turn."""
+        brokers = list(self.brokers.values())
+        brokers[self._broker_crashes % len(brokers)].crash()
+        self._broker_crashes += 1
+
+    def restart_broker(self) -> None:
+        for broker in self.brokers.values():
+            if not broker.up:
+                broker.restart()
 
     @property
     def exchange(self) -> Exchange:
@@ -98,6 +158,7 @@ class SimNode:
             routes_retained=fabric.routes_retained,
             from_broker=self.from_broker,
             interest=self.interest,
+            brokers=self.broker_settings,
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))

@@ -86,8 +86,6 @@ class Promises:
     """Topics of which a retained message was deleted."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
     """When partitions began and ended."""
-    confirmed: set[bytes] = field(default_factory=set)
-    """What was acknowledged to its publisher."""
     wills: dict[bytes, SimNode] = field(default_factory=dict)
     """Whose clients have them."""
     refused: dict[str, SimClient] = field(default_factory=dict)
@@ -97,7 +95,7 @@ class Promises:
     renamed: set[str] = field(default_factory=set)
     duplicated: set[str] = field(default_factory=set)
     confirmed: set[PromisedMessage] = field(default_factory=set)
-    """With `confirm`: what its publisher has an acknowledgment for."""
+    """What its publisher has an acknowledgment for."""
     clocks_ms: list[int] = field(default_factory=list)
     """How wrong clocks have been."""
 
@@ -198,7 +196,7 @@ class Promises:
         names = self._names(topic, node)
         found = []
         for client in self.clients.values():
-            session = client.node.broker.sessions.get(client.client_id)
+            session = client.node.broker_of(topic).sessions.get(client.client_id)
             if (
                 (name := names.get(client.node.name)) is not None
                 and client.connected
@@ -223,7 +221,12 @@ class Promises:
         return {
             client.client_id
             for client in self.clients.values()
-            if (session := client.node.broker.sessions.get(client.client_id)) is not None
+            if (
+                session := client.node.broker_of(names.get(client.node.name, topic)).sessions.get(
+                    client.client_id
+                )
+            )
+            is not None
             and (name := names.get(client.node.name, topic))
             and any(matches(each, name) for each in session.filters)
             and not any(matches(each, name) for each in session.filters if each in client.wanted)
@@ -233,7 +236,7 @@ class Promises:
         if not self._is_complete():
             return
         for payload, message in self.messages.items():
-            if message.qos == 0 or (self._forgetful() and payload not in self.confirmed):
+            if message.qos == 0 or (self._forgetful() and message not in self.confirmed):
                 continue
             for client in self._matching(message.topic, message.node):
                 if payload not in client.payloads() and not self._may_miss(message, client):
@@ -248,16 +251,17 @@ class Promises:
 
     def acknowledged(self, payload: bytes) -> None:
         """A publisher has been told, just now, that it has given a message away."""
-        self.confirmed.add(payload)
         message = self.messages.get(payload)
-        if message is None or not self.fabric.confirm.is_on or not self._is_complete():
+        if message is None:
             return
         self.confirmed.add(message)
+        if not self.fabric.confirm.is_on or not self._is_complete():
+            return
         if message.retain and message.qos == 2:
             return  # acknowledged by its own broker alone
         for client in map(self.clients.__getitem__, message.wanted):
             node = client.node
-            if payload not in node.broker.published and not self._may_miss(message, client):
+            if payload not in node.published and not self._may_miss(message, client):
                 raise Violation(f"{payload.decode()} ({message}) is confirmed, not at {node.name}")
 
     def _wanted(self, topic: str, node: SimNode) -> frozenset[str]:
@@ -291,7 +295,7 @@ class Promises:
     def _may_miss(self, message: PromisedMessage, client: SimClient) -> bool:
         if message.expiry_s is not None:
             return True
-        if message.topic in client.node.broker.poison:
+        if message.topic in client.node.broker_of(message.topic).poison:
             return True
         if self._confirms_too_much() and message not in self.confirmed:
             return True  # its publisher was told, and has hung up with what was not read yet
@@ -363,7 +367,7 @@ class Promises:
     def check_refused(self) -> None:
         """Nothing of a client that its broker refuses is at any broker."""
         for name, node in self.fabric.nodes.items():
-            if found := self.forbidden & node.broker.published.keys():
+            if found := self.forbidden & node.published.keys():
                 raise Violation(f"of clients that may not connect, {sorted(found)} reached {name}")
         for client in self.refused.values():
             if client.connected or client.received:
@@ -476,7 +480,8 @@ class Promises:
                     self._held_up(message) or self._mixed_up(message) or self._compared(message)
                 ):
                     continue
-                if message is not None and message.qos and client.node.broker.poison:
+                poisoned = message is not None and client.node.broker_of(message.topic).poison
+                if message is not None and message.qos and poisoned:
                     continue  # its node's session falls, and what was in flight is published anew
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that

@@ -95,6 +95,8 @@ class Variant:
     """Retained messages go only where they are wanted."""
     from_broker: bool = False
     """Messages are taken from the brokers."""
+    brokers: int = 1
+    """How many each node has."""
 
 
 PLAIN: Final = Variant()
@@ -150,6 +152,7 @@ class _Run:
             confirm=ConfirmSettings(variant.confirm, within_s=CONFIRM_S, back_s=BACK_S),
             routes_retained=variant.routes_retained,
             from_broker=variant.from_broker,
+            brokers=variant.brokers,
         )
         self.directs: dict[str, SimClient] = {}
         """``source = "broker"``: others at the brokers of the clients, past the nodes."""
@@ -209,7 +212,8 @@ class _Run:
                 connect=not each.refused,
             )
             if each.refused:
-                fabric.nodes[each.node].broker.refuses.add(each.client_id)
+                for broker in fabric.nodes[each.node].brokers.values():
+                    broker.refuses.add(each.client_id)
                 self.promises.refused[each.client_id] = client
                 continue
             client.connecting = self._renew_will
@@ -320,16 +324,17 @@ class _Run:
             case "disk-full" | "disk-room":
                 node.disk.full = kind == "disk-full"
             case "broker-delay":
-                node.broker.delay_s = float(rest[0])
+                for broker in node.brokers.values():
+                    broker.delay_s = float(rest[0])
             case "poison":
-                node.broker.poison.add(POISON)
+                node.broker_of(POISON).poison.add(POISON)
             case "stop":
                 self.fabric.stop(node)
             case "restart":
                 self.fabric.restart(node)
-            case "broker-crash" if node.broker.up:
+            case "broker-crash" if node.brokers_up:
                 self.fabric.crash_broker(node)
-            case "broker-restart" if not node.broker.up:
+            case "broker-restart" if not node.brokers_up:
                 self.fabric.restart_broker(node)
             case "broker-crash" | "broker-restart":
                 pass
@@ -378,11 +383,12 @@ class _Run:
         for name in [name for name in fabric.nodes if name not in self.promises.probes]:
             self._untwin(name, "told")
         for node in fabric.nodes.values():
-            node.broker.delay_s = min(node.broker.delay_s, 0.5)
             node.disk.full = False
+            for broker in node.brokers.values():
+                broker.delay_s = min(broker.delay_s, 0.5)
             if self.promises.clocks_ms:
                 node.clock_ahead_ms = 0
-            if not node.broker.up:
+            if not node.brokers_up:
                 fabric.restart_broker(node)
             if not node.running:
                 fabric.restart(node)

@@ -255,7 +255,7 @@ def _retained(stage: Stage) -> None:
             raise AssertionError(f"{subscriber.client_id} got {got}, not the retained message")
     stage.publishers[0].publish("r", b"", qos=1, retain=True)
     stage.rest()
-    if any(node.broker.retained for node in stage.nodes):
+    if any(node.retained for node in stage.nodes):
         raise AssertionError("a retained message that was deleted is still there")
 
 

@@ -4,7 +4,8 @@ An algorithm is named as in a configuration, or as ``module:Class``, and may hav
 ``topic-tree?roots=balance``; with ``confirm=fabric`` publishers wait for all brokers, with
 ``rules=drawn`` links have rules of what may cross them, in profiles with a tree that stays, with
 ``retained=routed`` retained messages go only where they are wanted, with ``source=broker`` nodes
-take messages from their brokers, some of them of clients that connect there directly.
+take messages from their brokers, some of them of clients that connect there directly, and with
+``brokers=2`` (or 3) each node has so many.
 Without ``--profile`` the profiles take turns, seed by seed.  ``--record FILE`` writes what the run
 came to as a small JSON file, from which the figures in the documentation are made.
 """
@@ -100,11 +101,15 @@ def called(name: str) -> Called:
             options |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
             options[key] = value
+    brokers = options.pop("brokers", 1)
+    if brokers not in (1, 2, 3):
+        raise ValueError(f"brokers: {brokers!r} must be 1, 2 or 3")
     variant = Variant(
         confirm=options.pop("confirm", "local") == "fabric",
         rules=options.pop("rules", "") == "drawn",
         routes_retained=options.pop("retained", "everywhere") == "routed",
         from_broker=options.pop("source", "clients") == "broker",
+        brokers=brokers,
     )
     module, colon, attribute = name.partition(":")
     if not colon:

@@ -604,7 +604,7 @@ toml_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(list(NodeConfig.model_fields)), toml_values))
+@given(st.dictionaries(st.sampled_from([*NodeConfig.model_fields, "broker"]), toml_values))
 def test_tables_of_any_type_never_crash_the_loader(data: dict[str, object]) -> None:
     import tempfile
 
@@ -808,13 +808,94 @@ def test_lines_of_keys() -> None:
     assert lines.find(("no",)) is None
 
 
+# ---- several brokers -------------------------------------------------------------------------
+
+TWO = """\
+[node]
+id = "a"
+
+[[broker]]
+name = "main"
+url = "mqtt://127.0.0.1:1884"
+
+[[broker]]
+name = "plant"
+url = "mqtt://127.0.0.1:1885"
+topics = ["plant/#", "+/alarm"]
+"""
+
+
+def test_several_brokers(write: Write) -> None:
+    config = load_node_config(write(TWO))
+    assert [each.name for each in config.brokers] == ["main", "plant"]
+    assert config.brokers[1].topics == ("plant/#", "+/alarm")
+    assert config.has_several_brokers
+    assert config.broker.topics is None
+    assert not load_node_config(write(MINIMAL)).has_several_brokers
+
+
+def test_brokers_are_shown_as_they_are_written(write: Write) -> None:
+    several = load_node_config(write(TWO)).model_dump(mode="json", by_alias=True)["broker"]
+    assert [each["name"] for each in several] == ["main", "plant"]
+    one = load_node_config(write(MINIMAL)).model_dump(mode="json", by_alias=True)["broker"]
+    assert set(one) == {"url", "username", "password", "password_file", "tls", "source"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (TWO.replace("plant/#", "plant/#/x"), "broker[1].topics[0]", ["#", "last level"]),
+        (TWO.replace("plant/#", "$share/g/plant"), "broker[1].topics[0]", ["shared"]),
+        (TWO.replace('name = "plant"', 'name = "main"'), "broker[1].name", ["already the name"]),
+        (TWO.replace('name = "plant"', 'name = "a b"'), "broker[1].name", ["letters, digits"]),
+        (TWO.replace('name = "plant"\n', ""), "broker[1].name", ["required", "[[broker]]"]),
+        (TWO.replace(":1885", ":1884"), "broker[1].url", ["broker[0] already"]),
+        (TWO.replace("mqtt://127.0.0.1:1885", "embedded:"), "broker[1].url", ["alone"]),
+        (TWO.replace('topics = ["plant/#", "+/alarm"]\n', ""), "broker[1].topics", ["at most"]),
+        (TWO.replace('["plant/#", "+/alarm"]', "[]"), "broker[1].topics", ["must not be empty"]),
+        (TWO.replace('["plant/#", "+/alarm"]', '"plant/#"'), "broker[1].topics", ["list"]),
+        (TWO.replace('name = "plant"', 'nome = "plant"'), "broker[1].nome", ["'name'"]),
+        (
+            TWO.replace('name = "plant"', 'source = "broker"\nname = "plant"'),
+            "broker[1].source",
+            ["one broker", "[broker]"],
+        ),
+        (
+            TWO.replace("[[broker]]\nname", '[[broker]]\ntopics = ["plant/+"]\nname', 1),
+            "broker[1].topics",
+            ['"+/alarm" and "plant/+" of broker[0] both match "plant/alarm"', "one broker"],
+        ),
+        (
+            TWO.replace("[[broker]]\nname", '[[broker]]\ntopics = ["plant/#"]\nname', 1),
+            "broker[1].topics",
+            ["plant/#"],
+        ),
+        (MINIMAL + 'topics = ["a"]\n', "broker.topics", ["[[broker]]"]),
+        (MINIMAL + 'name = "a"\n', "broker.name", ["[[broker]]"]),
+        ('broker = []\n[node]\nid = "a"\n', "broker", ["at least one", "[[broker]]"]),
+        ('broker = "x"\n[node]\nid = "a"\n', "broker", ["must be a table"]),
+        (TWO + '[[peer]]\naddress = "127.0.0.1:1885"\n', "peer[0].address", ["is the broker"]),
+        (TWO + "[listen]\nmqtt = '127.0.0.1:1885'\n", "broker[1].url", ["own listen.mqtt"]),
+    ],
+)
+def test_mistakes_with_several_brokers(write: Write, text: str, key: str, words: list[str]) -> None:
+    found = node_mistakes(write(text))
+    assert key in found, found
+    for word in words:
+        assert word in found[key].problem
+
+
+def test_a_broker_within_anothers_topics(write: Write) -> None:
+    text = TWO.replace("[[broker]]\nname", '[[broker]]\ntopics = ["plant/hall/#"]\nname', 1)
+    assert load_node_config(write(text.replace(', "+/alarm"', "")))
+
+
 # ---- documentation ---------------------------------------------------------------------------
 
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, object]]:
-    for attribute, field in model.model_fields.items():
-        name = field.alias or attribute
-        inner = field.annotation
+    for own_name, field in model.model_fields.items():
+        name, inner = field.alias or own_name, field.annotation
         if get_origin(inner) is tuple and isinstance(get_args(inner)[0], type):
             inner = get_args(inner)[0]
         if isinstance(inner, type) and issubclass(inner, BaseModel):

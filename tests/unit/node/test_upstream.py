@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from isthmus import brokers
-from isthmus.config.files import NodeConfig
+from isthmus.config.files import BrokerTable
 from isthmus.errors import BrokerError, BrokerFailed, BrokerMissing
 from isthmus.exchange.session import Session
 from isthmus.node.upstream import MAX_CONNECTING, PROBE_S, RETRY_S, Upstream
@@ -44,9 +44,8 @@ class Desk:
         self.under_way = 0
         self.most_under_way = 0
         table = {"url": "mqtt://broker.example:1884", **broker}
-        limits = {"broker_timeout_s": TIMEOUT_S}
-        config = NodeConfig.model_validate({"node": {"id": "n"}, "broker": table, "limits": limits})
-        self.upstream = Upstream(config, lambda: self.in_use)
+        config = BrokerTable.model_validate(table)
+        self.upstream = Upstream(config, TIMEOUT_S, lambda: self.in_use)
 
     async def _dial(self, make: Protocols, wanted: dict[str, Any]) -> None:
         self.dialed.append((self.loop.now_s, wanted))

@@ -55,7 +55,8 @@ NOTE_S: Final = 0.25
 RETRY_S: Final = 0.5
 HEAD_BYTES: Final = 512
 """Within them are the header and the first record of a segment."""
-_FILE: Final = re.compile(r"([a-z]+-[A-Za-z0-9._-]{1,80})\.([0-9]{10})")
+_FILE: Final = re.compile(r"([a-z]+-[A-Za-z0-9._-]{1,80}(?:@[A-Za-z0-9._-]{1,64})?)\.([0-9]{10})")
+"""What it is for, a neighbor, which of several brokers; the number of the segment."""
 _HEAD, _MESSAGE, _ACKNOWLEDGED = b"h", b"m", b"a"
 FULL: Final = "link.apart_bytes are used"
 

@@ -56,6 +56,7 @@ class OwnSessions:
         host: SessionHost,
         node_id: str,
         *,
+        broker: str = "",
         exchange: Callable[[], Exchange],
         login: Login,
         linger_s: float,
@@ -66,10 +67,13 @@ class OwnSessions:
     ) -> None:
         """`set_aside` is told the message, the neighbor, and why; `shares`: all have one.
 
+        `broker`: what it is called, if there are several.
+
         `takes`: there is one, which is also subscribed at the broker; `keeps`: for good.
         """
         self.host = host
         self._node_id = node_id
+        self._at = f"@{broker}" if broker else ""
         self._login = login
         self._shares = shares
         self.linger_s = linger_s
@@ -132,7 +136,10 @@ class OwnSessions:
     def apart(self, injection: Injection, key: str) -> BrokerApart | None:
         """How what waits on a session of that key goes to disk, if it can."""
         exchange = self._exchange()
-        if key == OWN_KEY or (spool := exchange.spools.open(f"{BROKER_SPOOL}-{key}")) is None:
+        if (
+            key == OWN_KEY
+            or (spool := exchange.spools.open(f"{BROKER_SPOOL}-{key}{self._at}")) is None
+        ):
             return None
         host, queue_bytes = exchange.host, exchange.settings.link.queue_bytes
         return BrokerApart(injection, spool, queue_bytes, now=host.now, wall_ms=host.wall_ms)

@@ -18,6 +18,7 @@ from isthmus.exchange.client.entrance import Entrance, Newcomer
 from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.pending import Pending
 from isthmus.exchange.session import SessionHost
+from isthmus.exchange.split.split import Split
 from isthmus.exchange.turns import Turns
 from isthmus.mqtt.packets import ConnAck
 
@@ -146,7 +147,10 @@ class Relay:
 
     def open_broker_session(self, client: ClientSession) -> None:
         session = BrokerSession(self, client)
-        self.host.connect_broker(session, session.failed)
+        if self.exchange.brokers is None:
+            self.host.connect_broker(session, session.failed)
+        else:
+            Split(self, session).open()
 
     def client_accepted(self, client: ClientSession, connack: ConnAck) -> None:
         """The broker's CONNACK took the client in."""

@@ -71,8 +71,15 @@ class BrokerCopies:
     """What the local broker has been given of the retained messages, and what it is owed."""
 
     def __init__(
-        self, host: Host, store: RetainedStore, node_id: str, counters: Counter[str]
+        self,
+        host: Host,
+        store: RetainedStore,
+        node_id: str,
+        counters: Counter[str],
+        has: Callable[[bytes], bool] | None = None,
     ) -> None:
+        """`has`: of several brokers, whether a topic is this one's."""
+        self._has = has
         self._host = host
         self._store = store
         self._node_id = node_id
@@ -97,10 +104,14 @@ class BrokerCopies:
         self._doubtful: OrderedDict[bytes, float] = OrderedDict()
         self._taken: dict[bytes, Version] = {}
         """What the broker has acknowledged of topics that it is to be asked for all the same."""
-        self.is_wanted: Callable[[bytes], bool] | None = None
+        self._is_wanted: Callable[[bytes], bool] | None = None
         """Whether local clients want it; else it is owed until they do.  None: they may."""
         self._lost: deque[Iterator[bytes]] = deque()
         """What was written to sessions that are lost, and is to be asked for."""
+
+    def want_only(self, is_wanted: Callable[[bytes], bool]) -> None:
+        """Give the broker only what its clients want."""
+        self._is_wanted = is_wanted
 
     def __len__(self) -> int:
         """How many topics the broker is owed."""
@@ -108,9 +119,9 @@ class BrokerCopies:
 
     def start(self) -> None:
         """Give what was owed when the last life ended, if the broker has not got it after all."""
-        wanted = self.is_wanted
+        tests = [test for test in (self._has, self._is_wanted) if test is not None]
         self._to_ask.update(
-            (topic, None) for topic in self._store.owed if wanted is None or wanted(topic)
+            (topic, None) for topic in self._store.owed if all(test(topic) for test in tests)
         )
         self._soon()
 
@@ -183,7 +194,7 @@ class BrokerCopies:
             self._give_without_store(retained)
             return
         self._store.owe(topic)
-        if self.is_wanted is not None and not self.is_wanted(topic):
+        if self._is_wanted is not None and not self._is_wanted(topic):
             return
         if ask or topic in self._to_ask:
             self._to_ask[topic] = None

@@ -18,7 +18,7 @@ wants, and the comparison begins when it has said so.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -30,6 +30,7 @@ from isthmus.exchange.journal import Journal
 from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.retained.broker import BrokerCopies, message_of
 from isthmus.exchange.retained.journal import JOURNAL_NAME, JOURNAL_VERSION
+from isthmus.exchange.retained.of_several import CopiesOfSeveral
 from isthmus.exchange.retained.store import RetainedLimits, RetainedStore
 from isthmus.exchange.retained.sync import WINDOW, RetainedSync, as_it_is
 from isthmus.exchange.retained.values import Retained, Version
@@ -112,6 +113,7 @@ class Retention:
         self._counters = counters
         salt = int.from_bytes(host.token_bytes(4))
         self.store = RetainedStore(node_id, limits, journal=host.keeps_state, salt=salt)
+        self.broker: BrokerCopies | CopiesOfSeveral
         self.broker = BrokerCopies(host, self.store, node_id, counters)
         self.journal = Journal(
             host, JOURNAL_NAME, drain=self.store.drain, snapshot=self.store.snapshot
@@ -130,7 +132,21 @@ class Retention:
     def route_by(self, wants: RetainedWants) -> None:
         """Retained messages go only where they are wanted."""
         self._routing = wants
-        self.broker.is_wanted = lambda topic: wants.wants(None, topic.decode())
+        self.broker.want_only(lambda topic: wants.wants(None, topic.decode()))
+
+    def has_several_brokers(self, names: Iterable[str], broker_of: Callable[[bytes], str]) -> None:
+        """To be said before the start."""
+        copies = {
+            name: BrokerCopies(
+                self._host,
+                self.store,
+                self._node_id,
+                self._counters,
+                lambda topic, name=name: broker_of(topic) == name,  # type: ignore[misc]
+            )
+            for name in names
+        }
+        self.broker = CopiesOfSeveral(self.store, copies, broker_of)
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""

@@ -131,7 +131,9 @@ class Stage:
         self.broker_wire = FakeWire()
         self.client.connection_made(self.wire)
 
-    def _connect_broker(self, session: Session, failed: Callable[[str], None]) -> None:
+    def _connect_broker(
+        self, session: Session, failed: Callable[[str], None], broker: str = ""
+    ) -> None:
         self.broker = session
 
     def says(self, packet: Packet) -> None:

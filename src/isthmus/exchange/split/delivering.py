@@ -1,0 +1,112 @@
+"""What several brokers send to one client: identifiers, and its Receive Maximum.
+
+The Receive Maximum holds over all brokers together.  Each is told its share; where the client
+allows fewer messages than there are brokers, what is too much waits here, and that is one message
+of each: who sends more than its share breaks the rules [MQTT-3.3.4-9].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.exchange.split.life import PartState
+from isthmus.mqtt.framing import body_offset
+from isthmus.mqtt.packet_ids import IDENTIFIERS
+from isthmus.mqtt.publish_layout import (
+    PUBREC,
+    PUBREL,
+    QOS,
+    acknowledgment,
+    packet_id_at,
+    topic_bounds,
+)
+
+if TYPE_CHECKING:
+    from isthmus.exchange.split.part import Part
+    from isthmus.exchange.split.split import Split
+
+__all__ = ["Delivering"]
+
+
+class Delivering:
+    """Of one connection of a client."""
+
+    __slots__ = ("_held", "_receive_maximum", "_split", "identifiers")
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self.identifiers = Identifiers()
+        """Its session's, once it is let in."""
+        self._receive_maximum = IDENTIFIERS
+        self._held: deque[tuple[Part, bytes]] = deque()
+
+    def begin(self, identifiers: Identifiers, receive_maximum: int | None) -> None:
+        self.identifiers = identifiers
+        identifiers.open.clear()
+        self._receive_maximum = receive_maximum or IDENTIFIERS
+
+    def publish(self, part: Part, frame: bytes) -> None:
+        """A PUBLISH of a broker."""
+        if not frame[0] & QOS:
+            self._split.answer(frame)
+        elif self._held or len(self.identifiers.open) >= self._receive_maximum:
+            self._held.append((part, frame))
+            if len(self._held) > len(self._split.brokers.names):
+                raise RemoteProtocolError(
+                    "more messages than the Receive Maximum allows", section="MQTT-3.3.4-9"
+                )
+        else:
+            self._publish(part, frame)
+
+    def _publish(self, part: Part, frame: bytes) -> None:
+        _, at = topic_bounds(frame)
+        theirs = packet_id_at(frame, at)
+        packet_id = self.identifiers.give(part.name, theirs, frame[0] >> 1 & 3)
+        if not packet_id:
+            raise RemoteProtocolError("no packet identifier is free for a broker's message")
+        if packet_id != theirs:
+            frame = b"%b%b%b" % (frame[:at], packet_id.to_bytes(2), frame[at + 2 :])
+        self._split.answer(frame)
+
+    def release(self, part: Part, frame: bytes) -> None:
+        """A PUBREL of a broker; of an earlier life of the node, if its PUBLISH is not known."""
+        theirs = packet_id_at(frame, body_offset(frame, 0))
+        packet_id = self.identifiers.give(part.name, theirs, 2)
+        if packet_id:
+            self._split.answer(_with_id(frame, packet_id))
+
+    def answered(self, head: int, frame: bytes) -> None:
+        """The client's PUBACK, PUBREC or PUBCOMP."""
+        at = body_offset(frame, 0)
+        packet_id = packet_id_at(frame, at)
+        delivery = self.identifiers.deliveries.get(packet_id)
+        if delivery is None:
+            return
+        refused = len(frame) > at + 2 and frame[at + 2] >= 0x80
+        if head != PUBREC or refused:
+            self.identifiers.done(packet_id)
+        if delivery.broker:
+            self._split.pass_on(delivery.broker, _with_id(frame, delivery.theirs))
+        elif head == PUBREC and not refused:
+            self._split.answer(acknowledgment(PUBREL, packet_id))
+        while self._held and len(self.identifiers.open) < self._receive_maximum:
+            part, held = self._held.popleft()
+            if part.state is PartState.OPEN:
+                self._publish(part, held)
+
+    def lost(self, part: Part) -> None:
+        """What it has sent it sends again."""
+        self._held = deque(each for each in self._held if each[0] is not part)
+
+    def forget(self, part: Part) -> None:
+        """The broker has forgotten what it has sent."""
+        for packet_id in self.identifiers.forget(part.name):
+            self._split.answer(acknowledgment(PUBREL, packet_id))
+
+
+def _with_id(frame: bytes, packet_id: int) -> bytes:
+    at = body_offset(frame, 0)
+    return b"%b%b%b" % (frame[:at], packet_id.to_bytes(2), frame[at + 2 :])

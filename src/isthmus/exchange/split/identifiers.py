@@ -1,0 +1,86 @@
+"""Packet identifiers of what several brokers send to one client at QoS 1 and 2.
+
+Each broker counts for itself, so what two of them send may have the same identifier.  The client
+gets the broker's own where that is free, else another one, and its answers go back under the
+broker's.  The memory belongs to the client's session and outlives its connections, as the brokers'
+does: what is sent again has the identifier that it had.
+
+When a broker has forgotten its session, the client may still answer what came from there.  Until it
+has, its identifier is *nobody's*: used, and answered by the node, so that an answer to the old
+message is not taken for one to the new.
+
+(The other way, what the client sends has the client's identifiers at all brokers: it never uses one
+twice.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from isthmus.mqtt.packet_ids import IDENTIFIERS, free_packet_id
+
+__all__ = ["Delivery", "Identifiers"]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message on its way to the client."""
+
+    broker: str
+    """Empty if it is nobody's."""
+    theirs: int
+    """The broker's identifier."""
+    qos: int
+
+
+class Identifiers:
+    """Of one client's session."""
+
+    __slots__ = ("_by_broker", "_last", "deliveries", "open")
+
+    def __init__(self) -> None:
+        self.deliveries: dict[int, Delivery] = {}
+        """By the client's identifier."""
+        self._by_broker: dict[tuple[str, int], int] = {}
+        self._last = 0
+        self.open: set[int] = set()
+        """What was sent on the present connection."""
+
+    def give(self, broker: str, theirs: int, qos: int) -> int:
+        """The client's identifier for a broker's; 0 if none is free."""
+        packet_id = self._by_broker.get((broker, theirs))
+        if packet_id is None:
+            packet_id = theirs
+            if packet_id in self.deliveries:
+                if len(self.deliveries) >= IDENTIFIERS:
+                    return 0
+                packet_id = self._last = free_packet_id(self._last, self.deliveries)
+            self.deliveries[packet_id] = Delivery(broker, theirs, qos)
+            self._by_broker[broker, theirs] = packet_id
+        self.open.add(packet_id)
+        return packet_id
+
+    def done(self, packet_id: int) -> Delivery | None:
+        """The client has answered for the last time."""
+        self.open.discard(packet_id)
+        delivery = self.deliveries.pop(packet_id, None)
+        if delivery is not None:
+            self._by_broker.pop((delivery.broker, delivery.theirs), None)
+        return delivery
+
+    def forget(self, broker: str) -> Iterator[int]:
+        """The broker knows nothing any more: which ones, at QoS 2, the client is to be released of.
+
+        A PUBREL does that, whether or not it has the message.
+        """
+        for packet_id, delivery in list(self.deliveries.items()):
+            if delivery.broker != broker:
+                continue
+            del self._by_broker[broker, delivery.theirs]
+            delivery.broker = ""
+            if delivery.qos == 2:
+                self.open.add(packet_id)
+                yield packet_id
+            elif packet_id not in self.open:
+                del self.deliveries[packet_id]

@@ -1,0 +1,163 @@
+"""What is kept of clients' sessions that are spread over several brokers.
+
+Of each: at which brokers it has a session, what it has subscribed to there, whose the identifiers
+of its messages are.  The brokers keep the sessions themselves; this is what it takes to find them
+again, and to give a broker back what it has lost.
+
+It is kept while the client is connected and, if its session outlives that, afterwards: of the
+`MAX_AWAY` clients that left last.  Brokers and subscriptions survive a restart of the node if the
+host keeps anything.  Of whom nothing is known, and who wants to go on with a session, every broker
+is asked.  Sessions expire at the brokers: what is kept here counts only if one of them has it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from isthmus.errors import RemoteProtocolError
+from isthmus.exchange import kept_records
+from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.mqtt.filters.topics import check_topic_filter
+from isthmus.mqtt.packets import Subscription
+
+if TYPE_CHECKING:
+    from isthmus.exchange.split.split import Split
+
+__all__ = ["STATE_NAME", "STATE_VERSION", "KeptSession", "KeptSessions", "Wanted"]
+
+MAX_AWAY: Final = 65_536
+STATE_NAME: Final = "split-sessions"
+STATE_VERSION: Final = 1
+SAVE_S: Final = 0.2
+_SAVE_S_PER_CLIENT: Final = 50e-6
+
+
+class Wanted(NamedTuple):
+    """A subscription as the client asked for it."""
+
+    subscription: Subscription
+    identifier: int = 0
+    """MQTT 5's Subscription Identifier, if it has one."""
+
+
+@dataclass(eq=False, slots=True)
+class KeptSession:
+    """One client's."""
+
+    brokers: dict[str, None] = field(default_factory=dict)
+    """Where it has a session."""
+    wanted: dict[str, dict[str, Wanted]] = field(default_factory=dict)
+    """By broker and topic filter."""
+    identifiers: Identifiers = field(default_factory=Identifiers)
+    releases: dict[int, str] = field(default_factory=dict)
+    """Where its own QoS 2 messages went that it has not released."""
+
+
+class KeptSessions:
+    """All clients', by client id."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._connected: dict[str, Split] = {}
+        self._sessions: dict[str, KeptSession] = {}
+        """Of who is away, the longest away first, and who is connected and is to be kept."""
+        self._saving: Cancellable | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def connected(self) -> int:
+        return len(self._connected)
+
+    def of(self, client_id: str) -> KeptSession | None:
+        return self._sessions.get(client_id)
+
+    def accepted(self, client_id: str, split: Split, session: KeptSession, keeps: bool) -> None:
+        """A client was let in; who had its id before is over."""
+        older = self._connected.pop(client_id, None)
+        if older is not None:
+            older.taken_over()
+        if not client_id:
+            return
+        self._connected[client_id] = split
+        if self._sessions.pop(client_id, None) is not None or keeps:
+            self.changed()
+        if keeps:
+            self._sessions[client_id] = session
+
+    def ended(self, client_id: str, split: Split, keeps: bool) -> None:
+        """Its connection is over, and its session, too, unless it `keeps` one."""
+        if self._connected.get(client_id) is not split:
+            return
+        del self._connected[client_id]
+        session = self._sessions.pop(client_id, None)
+        if session is None:
+            return
+        self.changed()
+        if keeps:
+            session.identifiers.open.clear()
+            self._sessions[client_id] = session
+            if len(self._sessions) - len(self._connected) > MAX_AWAY:
+                oldest = next(each for each in self._sessions if each not in self._connected)
+                del self._sessions[oldest]
+
+    # ---- over a restart --------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Write it soon, if anything is kept; after a time that is long against the writing."""
+        if self._host.keeps_state and self._saving is None:
+            delay_s = SAVE_S + _SAVE_S_PER_CLIENT * len(self._sessions)
+            self._saving = self._host.call_later(delay_s, self.save)
+
+    def save(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
+        records = (_record(name, each) for name, each in self._sessions.items())
+        state = kept_records.write(STATE_NAME, STATE_VERSION, records)
+        self._host.save_state(STATE_NAME, state)
+
+    def stop(self) -> None:
+        if self._saving is not None:
+            self.save()
+
+    def load(self, names: tuple[str, ...]) -> None:
+        """What the node's last life has left, of the brokers that there still are."""
+        state = self._host.load_state(STATE_NAME, STATE_VERSION)
+        for record in kept_records.read(state).records if state is not None else ():
+            try:
+                client_id, session = _read(record, names)
+            except (KeyError, TypeError, ValueError, RemoteProtocolError) as error:
+                self._host.log("error", "a kept session cannot be read", cause=str(error))
+                continue
+            self._sessions[client_id] = session
+
+
+def _record(client_id: str, session: KeptSession) -> bytes:
+    wanted = {
+        broker: [[*astuple(each.subscription), each.identifier] for each in theirs.values()]
+        for broker, theirs in session.wanted.items()
+    }
+    return json.dumps(
+        {"id": client_id, "brokers": list(session.brokers), "wanted": wanted}
+    ).encode()
+
+
+def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession]:
+    entry = json.loads(record)
+    session = KeptSession({str(name): None for name in entry["brokers"] if name in names})
+    for broker, theirs in entry["wanted"].items():
+        for topic_filter, qos, no_local, as_published, handling, identifier in theirs:
+            check_topic_filter(topic_filter, shared_subscriptions=False)
+            if broker in names:
+                subscription = Subscription(
+                    topic_filter, int(qos), bool(no_local), bool(as_published), int(handling)
+                )
+                session.wanted.setdefault(broker, {})[topic_filter] = Wanted(
+                    subscription, int(identifier)
+                )
+    return str(entry["id"]), session
