@@ -42,7 +42,9 @@ def test_a_lost_session_is_dealt_with_in_slices() -> None:
         waiting.append(callback)
         return SimpleNamespace(cancel=lambda: None)
 
-    def inject(_message: Message, _key: str, done: Callable[[], None]) -> bool:
+    def inject(
+        _message: Message, _key: str, done: Callable[[], None], _kept: object = None
+    ) -> bool:
         done()
         return True
 
@@ -91,7 +93,9 @@ class Desk:
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         return self.engine.call_later(delay_s, callback)
 
-    def inject(self, message: Message, _key: str, done: Callable[[], None]) -> bool:
+    def inject(
+        self, message: Message, _key: str, done: Callable[[], None], _kept: object = None
+    ) -> bool:
         self.injected.append((message, done))
         return True
 

@@ -70,7 +70,9 @@ class Surroundings(HandHost):
         self.loaded.append(name)
         return self.kept
 
-    def inject(self, message: Message, _key: str, done: Callable[[], None]) -> bool:
+    def inject(
+        self, message: Message, _key: str, done: Callable[[], None], _kept: object = None
+    ) -> bool:
         self.injected.append(message)
         done()
         return True
