@@ -42,7 +42,7 @@ class StandIn:
         self.limits = self.config.limits
         self.set_aside = SimpleNamespace(keep=lambda *_: None)
         self.relay = SimpleNamespace(turns=Turns(HandHost()))
-        self.upstream = SimpleNamespace(open=self._open)
+        self.upstreams = {"": SimpleNamespace(open=self._open)}
         self.opening: list[Session] = []
         self.exchange = self
         self.algorithm = SimpleNamespace(topology="tree")
