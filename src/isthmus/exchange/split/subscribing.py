@@ -74,6 +74,10 @@ class Request:
             len(places) == len(self._codes) for places in self._places.values()
         )
 
+    def awaits(self, name: str) -> bool:
+        """Not of one that answers an earlier packet, with whose identifier a client goes wrong."""
+        return name in self.waits or name in self.undoing
+
     def part(self, name: str) -> Subscribe | Unsubscribe:
         """What goes to one broker."""
         asked, places = self.packet, self._places[name]
@@ -173,7 +177,7 @@ class Subscribing:
     def answered(self, part: Part, packet_id: int, frame: bytes) -> None:
         """A SUBACK or UNSUBACK of a broker."""
         request = self._requests.get(packet_id)
-        if request is None:
+        if request is None or not request.awaits(part.name):
             return
         packet = decode(frame, self._split.level)
         assert isinstance(packet, SubAck | UnsubAck)
@@ -184,7 +188,7 @@ class Subscribing:
     def cannot(self, part: Part, packet_id: int) -> None:
         """A broker is away, or does not want this client."""
         request = self._requests.get(packet_id)
-        if request is None:
+        if request is None or not request.awaits(part.name):
             return
         v5 = self._split.level == 5
         if (undone := request.undoing.pop(part.name, None)) is not None:

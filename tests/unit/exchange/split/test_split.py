@@ -277,6 +277,18 @@ def test_a_filter_that_one_of_its_brokers_refuses_is_taken_back() -> None:
     assert client.heard() == [SubAck(5, (R.UNSPECIFIED_ERROR, R.GRANTED_QOS_1))]
 
 
+def test_an_identifier_that_is_used_again_too_early() -> None:
+    rig = SplitRig()
+    client = rig.joined()
+    client.say(Subscribe(5, subscriptions("a")), Subscribe(5, subscriptions("two/b")))
+    two = rig.connects("two")
+    two.accepts()
+    rig.one.say(SubAck(5, (R.GRANTED_QOS_1,)))
+    assert client.heard() == []
+    two.say(SubAck(5, (R.GRANTED_QOS_0,)))
+    assert client.heard() == [SubAck(5, (R.GRANTED_QOS_0,))]
+
+
 def test_one_brokers_answer_is_the_clients() -> None:
     rig = SplitRig()
     client = rig.joined()
