@@ -270,6 +270,13 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
     assert not soaked.failures, soaked.failures
 
 
+@pytest.mark.parametrize("algorithm", ["pf", "tree"])
+def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> None:
+    """What a node publishes as soon as a kept session is resumed comes back, too."""
+    soaked = soak(f"{algorithm}?source=broker", [1128], profile="double")
+    assert not soaked.failures, soaked.failures
+
+
 @pytest.mark.parametrize(
     ("algorithm", "profile", "seed"),
     [

@@ -276,8 +276,9 @@ class Injector:
         else:
             present = connack.session_present
             first = self.sessions == 1 or self._core.is_unswept
-            self._core.opened(terms, resumed=present, unswept=present and first)
+            # First it subscribes: of all that it publishes then, echoes may come.
             self.source.opened(session.level)
+            self._core.opened(terms, resumed=present, unswept=present and first)
         if not self._core.on_trial:
             self._dismiss_witness()
 

@@ -247,7 +247,8 @@ class BrokerSource:
         self.level = level
         self.echoes.opened(no_local=level == 5)
         self.injector.watch(self._published)
-        self.subscriptions.opened(level)
+        # Whatever it says: ActiveMQ resumes a session and calls it a new one.
+        self.subscriptions.opened(level, resumed=self.keeps)
 
     def lost(self) -> None:
         """What is in hand goes on; it comes again, and is known by its content."""

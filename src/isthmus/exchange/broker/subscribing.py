@@ -138,9 +138,15 @@ class BrokerSubscriptions:
 
     # ---- the session ---------------------------------------------------------------------
 
-    def opened(self, level: int) -> None:
-        """All is asked for again: the broker may have forgotten it."""
+    def opened(self, level: int, *, resumed: bool = False) -> None:
+        """All is asked for again: the broker may have forgotten it.
+
+        If the session is `resumed` messages may come by it already.
+        """
         self._level = level
+        for each in self._wanted.covers if resumed else ():
+            self._index.add(each, 0)
+        self._matching.clear()
         self.refused.clear()
         self._to_ask = dict.fromkeys((*self._always, *self._wanted.covers))
         self._go_on()

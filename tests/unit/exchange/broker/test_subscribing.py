@@ -120,3 +120,10 @@ def test_a_session_that_falls_is_told_everything_again() -> None:
     broker.asked.clear()
     broker.core.opened(5)
     assert broker.answer_all() == [("$here", "a"), ("-", "b")]
+
+
+def test_a_session_that_is_resumed_has_its_filters_before_it_is_asked() -> None:
+    broker = Broker()
+    broker.core.keep([f"t/{number}" for number in range(2 * BATCH)])
+    broker.core.opened(4, resumed=True)
+    assert all(broker.core.matches(b"t/%d" % number) for number in range(2 * BATCH))
