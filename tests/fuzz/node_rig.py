@@ -53,6 +53,7 @@ class FarNeighbor:
     def __init__(self, link: Link) -> None:
         self.info = link.info
         self.state = LinkState.ACTIVE
+        self.is_waited_for = True
         self.full = False
         self.waiters: list[Callable[[], None]] = []
         self.sent: list[Sent] = []

@@ -476,6 +476,11 @@ class BrokerSource:
         """It has waited for its flag."""
         taken = self._waiting_for_flag.pop(message)
         message.retain = retain
+        # Others were numbered meanwhile: its place is among those of now.
+        now_s = self._host.now()
+        if message.expiry_s is not None:
+            message.expiry_s = max(message.expiry_s - int(now_s - message.arrived_s), 0)
+        message.arrived_s = now_s
         self._pass_on(message, taken)
 
     def _pass_on(self, message: Message, taken: Taken | None) -> None:
