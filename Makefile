@@ -134,9 +134,11 @@ bench-hostile: test-deps  ## how long hostile clients and neighbors hold a node
 
 soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 for each algorithm
 	$(BIN)/python -m isthmus.sim.soak --algorithm pf sf --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak.json
-	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm tree routed-tree topic-tree 'topic-tree?roots=balance' skipgraph --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-trees.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm $(foreach each,pf sf tree topic-tree skipgraph,'$(each)?confirm=fabric') --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-confirm.json
 	PYTHONPATH=examples/isthmus-stars/src $(BIN)/python -m isthmus.sim.soak --algorithm isthmus_stars:StarPerTopic --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-stars.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm $(foreach each,pf sf tree skipgraph,'$(each)?brokers=2&confirm=fabric') --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-brokers.json
+	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?rules=drawn' 'sf?rules=drawn' 'sf?retained=routed' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-rules.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?source=broker' 'sf?source=broker' 'tree?source=broker' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-source.json
 	$(BIN)/python -m isthmus.sim.figures
 

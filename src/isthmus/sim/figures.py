@@ -21,8 +21,8 @@ PAGE = "exact-simulator.md"
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    names = ("soak", "soak-trees", "soak-stars", "soak-confirm", "soak-source")
-    soaks = dict.fromkeys(names, _soak)
+    kinds = ("", "-trees", "-stars", "-confirm", "-brokers", "-rules", "-source")
+    soaks = dict.fromkeys([f"soak{kind}" for kind in kinds], _soak)
     for name, describe in (soaks | {"fuzz-node": _fuzz}).items():
         record = folder / f"{name}.json"
         if record.exists():
