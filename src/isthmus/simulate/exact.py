@@ -171,6 +171,7 @@ class ExactRun:
             datagrams=DatagramSettings(loss=plan.datagram_loss),
             remembers=remembers,
             confirm=plan.confirm,
+            routes_retained=plan.routes_retained,
         )
         self.fabric.engine.max_events = float("inf")
         for (source, target), wire in plan.ways.items():

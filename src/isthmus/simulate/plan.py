@@ -73,8 +73,10 @@ class Plan:
     cut: tuple[Cut, ...] = ()
     crash: tuple[Crash, ...] = ()
     client_options: Mapping[str, Any] = field(default_factory=dict)
-    confirm: ConfirmSettings = LOCAL
     """Of :class:`isthmus.sim.client.SimClient`."""
+    confirm: ConfirmSettings = LOCAL
+    routes_retained: bool = False
+    """Retained messages go only where they are wanted."""
     from_broker: frozenset[str] = frozenset()
     """Nodes with ``source = "broker"``."""
     interest: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -114,6 +116,7 @@ def planned(simulation: Simulation) -> Plan:
         algorithm=algorithm,
         options=simulation.cooperation.options,
         confirm=_confirm(simulation.cooperation),
+        routes_retained=simulation.cooperation.retained == "routed",
         topics=tuple(f"topic{number + 1}" for number in range(load.topics)),
         clients=clients,
         messages={"t": Messages(interval_ns, load.qos, load.payload_bytes)},
@@ -180,6 +183,7 @@ def planned_scenario(scenario: Scenario, settle_s: float | None = None) -> Plan:
         algorithm=cooperation.algorithm,
         options=cooperation.options,
         confirm=_confirm(cooperation),
+        routes_retained=cooperation.retained == "routed",
         topics=clients.topics,
         clients=clients.clients,
         messages=messages,
