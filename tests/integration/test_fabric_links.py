@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.exchange.link.hello import Hello
+from isthmus.exchange.link.hello import WIRE_VERSION, Hello
 from isthmus.exchange.traffic.message import Message, to_link
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -138,7 +138,13 @@ def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def connect_with(**changes: str) -> Connect:
     """A hello of a node `x`, with some user properties changed; an empty one is left out."""
-    given = {"isthmus": "4", "node": "x", "incarnation": "1", "algorithm": "sf", "lane": "0/1"}
+    given = {
+        "isthmus": WIRE_VERSION,
+        "node": "x",
+        "incarnation": "1",
+        "algorithm": "sf",
+        "lane": "0/1",
+    }
     given |= {"topology": "tree", "labels": "0"}
     client_id = changes.pop("client_id", "$isthmus/x")
     said = tuple((name, value) for name, value in (given | changes).items() if value)
