@@ -138,14 +138,8 @@ def link_unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def connect_with(**changes: str) -> Connect:
     """A hello of a node `x`, with some user properties changed; an empty one is left out."""
-    given = {
-        "isthmus": WIRE_VERSION,
-        "node": "x",
-        "incarnation": "1",
-        "algorithm": "sf",
-        "lane": "0/1",
-    }
-    given |= {"topology": "tree", "labels": "0"}
+    given = {"isthmus": WIRE_VERSION, "node": "x", "incarnation": "1", "algorithm": "sf"}
+    given |= {"lane": "0/1", "topology": "tree", "labels": "0", "retained": "everywhere"}
     client_id = changes.pop("client_id", "$isthmus/x")
     said = tuple((name, value) for name, value in (given | changes).items() if value)
     return Connect(client_id, keep_alive=3, properties=Properties(user_properties=said))
