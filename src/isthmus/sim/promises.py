@@ -235,8 +235,11 @@ class Promises:
     def check_complete(self) -> None:
         if not self._is_complete():
             return
+        refused = self._refused_by_one()
         for payload, message in self.messages.items():
             if message.qos == 0 or (self._forgetful() and message not in self.confirmed):
+                continue
+            if payload in refused:
                 continue
             for client in self._matching(message.topic, message.node):
                 if payload not in client.payloads() and not self._may_miss(message, client):
@@ -248,6 +251,12 @@ class Promises:
             self._check_order(client)
             if self.fabric.confirm.is_on and client.unanswered:
                 raise Violation(f"{client.client_id} waits for answers to {client.unanswered}")
+
+    def _refused_by_one(self) -> set[bytes]:
+        """Whose publisher was told that the one of several brokers in charge is away."""
+        if self.fabric.brokers == 1:
+            return set()
+        return {payload for client in self.clients.values() for payload in client.refused}
 
     def acknowledged(self, payload: bytes) -> None:
         """A publisher has been told, just now, that it has given a message away."""
