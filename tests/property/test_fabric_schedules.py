@@ -151,7 +151,7 @@ def test_thousands_of_confirmed_schedules(algorithm: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("algorithm", (*ALGORITHMS, *TREES, "topic-tree?roots=balance"))
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *TREES, "topic-tree?roots=balance"])
 def test_thousands_of_schedules(algorithm: str) -> None:
     soaked = soak(algorithm, range(10_000, 10_000 + LONG), max_failures=1)
     assert not soaked.failures, soaked.failures[0]
