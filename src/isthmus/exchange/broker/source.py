@@ -253,6 +253,7 @@ class BrokerSource:
     def lost(self) -> None:
         """What is in hand goes on; it comes again, and is known by its content."""
         self.level = 0
+        self.echoes.answers(False)
         self.subscriptions.lost()
         now_s = self._host.now()
         if len(self._before) > MAX_BEFORE:

@@ -8,6 +8,7 @@ import pytest
 
 from isthmus.cooperation.link_rules import LinkRules
 from isthmus.exchange.apart.kept_message import read_kept, write_kept
+from isthmus.exchange.broker.echoes import ECHO_S
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Message
 from isthmus.sim.client import SimClient
@@ -117,6 +118,17 @@ def test_with_a_source_a_broker_that_hangs_gets_all_of_it_after_a_crash(level: i
     own = pair.b.host.own  # type: ignore[union-attr]
     assert [each.sessions for each in own.injectors.values()] == [1]  # type: ignore[union-attr]
     assert not pair.b.disk.spools
+
+
+def test_echoes_are_known_after_a_broker_of_3_1_1_has_hung_for_long() -> None:
+    """It has what was written before, and sends it back when it goes on."""
+    pair = Pair(from_broker=True, level=4)
+    pair.publish(20, "t/b")
+    pair.b.broker.hang(3 * ECHO_S)
+    pair.publish(20, "t/b")
+    pair.fabric.run(3 * ECHO_S)
+    pair.rest()
+    assert pair.got(pair.at_a) == pair.got(pair.at_b) == pair.sent
 
 
 @pytest.mark.parametrize("level", [5, 4])
