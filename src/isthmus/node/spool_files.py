@@ -35,7 +35,8 @@ class SpoolFiles:
 
     def sizes(self) -> dict[str, int]:
         try:
-            return {each.name: each.stat().st_size for each in self._folder.iterdir()}
+            files = [each for each in self._folder.iterdir() if each.is_file()]
+            return {each.name: each.stat().st_size for each in files}
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -217,7 +217,7 @@ def _check_retained_wanted(fabric: SimFabric) -> None:
         for topic_, (version, payload) in newest.items():
             if not any(matches(each, topic_) for each in node.exchange.local_filters):
                 continue
-            held = node.broker.retained.get(topic_)
+            held = node.retained.get(topic_)
             if (b"" if held is None else held.payload) != payload:
                 raise Violation(
                     f"clients of {name} want {topic_}: its broker has {held}, the newest is "
@@ -229,7 +229,7 @@ def _check_retained_across(fabric: SimFabric) -> None:
     """Over each link that it may cross, nobody has anything older than its neighbor."""
     for name, node in fabric.nodes.items():
         store = node.exchange.retention.store
-        retained = {topic: publish.payload for topic, publish in node.broker.retained.items()}
+        retained = {topic: publish.payload for topic, publish in node.retained.items()}
         kept = {
             each.topic.decode(): each.payload for each in store.live(node.exchange.host.wall_ms())
         }

@@ -235,8 +235,11 @@ class Promises:
     def check_complete(self) -> None:
         if not self._is_complete():
             return
+        refused = self._refused_by_one()
         for payload, message in self.messages.items():
             if message.qos == 0 or (self._forgetful() and message not in self.confirmed):
+                continue
+            if payload in refused:
                 continue
             for client in self._matching(message.topic, message.node):
                 if payload not in client.payloads() and not self._may_miss(message, client):
@@ -248,6 +251,12 @@ class Promises:
             self._check_order(client)
             if self.fabric.confirm.is_on and client.unanswered:
                 raise Violation(f"{client.client_id} waits for answers to {client.unanswered}")
+
+    def _refused_by_one(self) -> set[bytes]:
+        """Whose publisher was told that the one of several brokers in charge is away."""
+        if self.fabric.brokers == 1:
+            return set()
+        return {payload for client in self.clients.values() for payload in client.refused}
 
     def acknowledged(self, payload: bytes) -> None:
         """A publisher has been told, just now, that it has given a message away."""
@@ -268,11 +277,12 @@ class Promises:
         """Whose subscriptions to `topic` are known everywhere, and that stay, if it is away too."""
         known_s = self.fabric.now_s - KNOWN_S
         reached = search(self.fabric.wanted_links(), node.name)
-        names = self._names(topic, node.name)
+        names = self._names(topic, node.name)  # where it may not come by the rules, there is none
         return frozenset(
             client.client_id
             for client in self.clients.values()
             if client.node.name in reached
+            and client.node.name in names
             and client.session_expiry_s > KEPT_S
             and any(
                 since_s <= known_s and matches(each, names[client.node.name])
@@ -432,7 +442,7 @@ class Promises:
         check_retained(self.fabric)
         for name, client in late.items():
             last = {each.topic: each.payload for each in client.received}
-            for topic, publish in self.fabric.nodes[name].broker.retained.items():
+            for topic, publish in self.fabric.nodes[name].retained.items():
                 if matches("r/#", topic) and last.get(topic) != publish.payload:
                     raise Violation(
                         f"{client.client_id} got {last.get(topic)!r} of {topic}, "
@@ -578,7 +588,9 @@ class Promises:
         if self.schedule.profile in ONCE:
             return NEVER_S
         if self.schedule.profile == "apart":
-            return max((*client.node.ended_s, *client.node.broker.ended_s), default=NEVER_S)
+            brokers = client.node.brokers.values()
+            ended_s = (each for broker in brokers for each in broker.ended_s)
+            return max((*client.node.ended_s, *ended_s), default=NEVER_S)
         if self.schedule.profile in ONCE_AT_THE_STEADY:
             return max(client.node.ended_s, default=NEVER_S)
         if self.schedule.profile == "found" and self._changes_ways():

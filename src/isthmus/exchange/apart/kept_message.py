@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.traffic.message import Message, from_link, to_link
 
 __all__ = ["KeptMessage", "read_kept", "write_kept"]
@@ -35,8 +36,15 @@ def write_kept(message: Message, label: bytes, now_s: float, wall_ms: int) -> by
     return b"%b%b%b%b" % (wall_ms.to_bytes(8), len(names).to_bytes(2), names, frame)
 
 
-def read_kept(body: bytes, now_s: float, wall_ms: int) -> KeptMessage:
-    """Raises `RemoteProtocolError` or `ValueError` if it was not written by `write_kept`."""
+def read_kept(body: bytes, now_s: float, wall_ms: int) -> KeptMessage | None:
+    """None if it was not written by `write_kept`."""
+    try:
+        return _read(body, now_s, wall_ms)
+    except (RemoteProtocolError, ValueError):
+        return None
+
+
+def _read(body: bytes, now_s: float, wall_ms: int) -> KeptMessage:
     waited_s = max(0, wall_ms - int.from_bytes(body[:8])) / 1000
     end = 10 + int.from_bytes(body[8:10])
     came_from, *passed_to = body[10:end].decode().split(",")

@@ -85,6 +85,11 @@ class Record:
         """The destination has it, or does without it."""
         self._spool.done_with(self)
 
+    def is_unreadable(self) -> None:
+        """It is whole, but no message: nobody gets it."""
+        self._spool.cannot_read(self)
+        self.over()
+
 
 class SpoolOwner(Protocol):
     """Whose queue it is."""
@@ -409,6 +414,14 @@ class Spool:
             bytes=size,
         )
 
+    def cannot_read(self, record: Record) -> None:
+        self._host.log(
+            "error",
+            "what waits on disk is no message; it is left out",
+            destination=self.name,
+            ordinal=record.ordinal,
+        )
+
     def _give_unwritten(self) -> None:
         """The disk takes nothing, and the destination goes on."""
         given = [each for each in self._unwritten if not each.is_over]
@@ -481,6 +494,10 @@ class Spool:
         for file, size in files:
             segment = self._look_into(file, size)
             if segment is None:
+                if size:  # else it was never written
+                    self._host.log(
+                        "error", "what waits cannot be read and is removed", file=file, bytes=size
+                    )
                 self._host.drop_spool(file)
             else:
                 if self._segments:

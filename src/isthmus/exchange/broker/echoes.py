@@ -8,7 +8,8 @@ the two is swallowed.
 
 Only what the subscription matches is remembered: of anything else no echo will come, and what is
 remembered in vain would swallow another's message.  For the same reason it is forgotten after
-`ECHO_S`, or if there are more than `MAX_REMEMBERED`, the oldest first.
+`ECHO_S`, or if there are more than `MAX_REMEMBERED`, the oldest first.  While the broker is away or
+does not answer no echo can come, and nothing gets older.
 
 A broker that keeps to No Local does so always: once that is proven of a session, nothing is
 remembered any more.
@@ -34,6 +35,8 @@ class Echoes:
         "_counts",
         "_now",
         "_order",
+        "_still_s",
+        "_stood_s",
         "no_local",
         "on",
         "swallowed",
@@ -45,6 +48,10 @@ class Echoes:
         self._order: deque[tuple[float, int]] = deque()
         self._came: dict[int, int] = {}
         """Of how many in `_order`, the first of their content, the echo has come."""
+        self._stood_s: float | None = None
+        """Since when time stands still."""
+        self._still_s = 0.0
+        """For how long it has, before."""
         self.on = True
         """Whether what is published is to be remembered."""
         self.no_local = False
@@ -58,11 +65,23 @@ class Echoes:
         """A session begins; what the one before it has published may still come."""
         self.on, self.no_local = True, no_local
         self.swallowed = 0
+        self.answers(True)
+
+    def answers(self, yes: bool) -> None:
+        """Whether echoes can come now."""
+        if yes and self._stood_s is not None:
+            self._still_s += self._now() - self._stood_s
+            self._stood_s = None
+        elif not yes and self._stood_s is None:
+            self._stood_s = self._now()
+
+    def _time(self) -> float:
+        return (self._now() if self._stood_s is None else self._stood_s) - self._still_s
 
     def published(self, topic: bytes, payload: bytes) -> None:
         key = hash((topic, payload))
         self._counts[key] = self._counts.get(key, 0) + 1
-        now_s = self._now()
+        now_s = self._time()
         self._order.append((now_s, key))
         if len(self._order) > MAX_REMEMBERED or self._order[0][0] < now_s - ECHO_S:
             self._forget(now_s)
@@ -86,8 +105,8 @@ class Echoes:
         key = hash((topic, payload))
         if key not in self._counts:
             return False
-        if self._order and self._order[0][0] < self._now() - ECHO_S:
-            self._forget(self._now())
+        if self._order and self._order[0][0] < (now_s := self._time()) - ECHO_S:
+            self._forget(now_s)
             if key not in self._counts:
                 return False
         _less(self._counts, key)

@@ -251,10 +251,15 @@ class Injection:
         message: Message,
         done: Callable[[], None] | None,
         kept: Callable[[], None] | None = None,
+        *,
+        on_disk: bool = True,
     ) -> bool:
-        """Publish `message`; False if it had to be dropped, which only happens at QoS 0."""
+        """Publish `message`; False if it had to be dropped, which only happens at QoS 0.
+
+        If not `on_disk`, it is of no use to another life of the node, and waits in memory.
+        """
         entry = InjectedMessage(message, done)
-        if message.qos and self.apart is not None:
+        if message.qos and self.apart is not None and on_disk:
             entry.kept, entry.apart = kept, self.apart
             if self.apart.takes(entry):
                 return True

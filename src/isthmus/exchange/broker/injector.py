@@ -246,6 +246,8 @@ class Injector:
         elif yes and self.silent:
             self._host.log("info", "broker answers again", neighbor=self.key)
         self.silent = not yes
+        if self.source is not None and self.connected:
+            self.source.echoes.answers(yes)
 
     def is_open(self, session: InjectSession) -> bool:
         return self._session is session

@@ -22,7 +22,7 @@ from isthmus.exchange.broker.aversions import Aversions
 from isthmus.exchange.broker.injection import Injection
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.broker.retained_reader import RetainedReader
-from isthmus.exchange.broker.set_apart import BROKER_SPOOL, BrokerApart
+from isthmus.exchange.broker.set_apart import BROKER_SPOOL, BrokerApart, LeftOfAnother
 from isthmus.exchange.broker.source import EXPIRY_S, RECEIVE_MAXIMUM, SOURCE_KEY, BrokerSource
 from isthmus.exchange.retained.broker import OWN_KEY, WRITTEN_S
 from isthmus.exchange.session import SessionHost
@@ -93,6 +93,8 @@ class OwnSessions:
         self._used: dict[Injector, set[str]] = {}
         """Of whom each has published something, those that are gone included."""
         self._joined: set[str] = set()
+        self._left: list[str] = []
+        """Whose messages of an earlier life wait for the source."""
         self.source = BrokerSource(self, keeps=keeps) if takes else None
         self._reader = RetainedReader(self)
         self.ask_retained = self._reader.ask
@@ -108,6 +110,9 @@ class OwnSessions:
             self.injectors[SOURCE_KEY] = self.source.injector
             self._used[self.source.injector] = set()
             self.source.start()  # before there is a connection, which takes its time
+            left, self._left = self._left, []
+            for key in left:
+                self._publish_by_source(key, self.source.injector)
 
     def want(self, added: Sequence[str], removed: Sequence[str]) -> None:
         if self.source is not None:
@@ -131,6 +136,8 @@ class OwnSessions:
         done: Callable[[], None] | None,
         kept: Callable[[], None] | None = None,
     ) -> bool:
+        if key == OWN_KEY:  # with a source, by a session that can be set apart
+            return self._injector(key).inject(message, done, on_disk=False)
         return self._injector(key).inject(message, done, kept)
 
     def apart(self, injection: Injection, key: str) -> BrokerApart | None:
@@ -152,12 +159,26 @@ class OwnSessions:
         return not injector.apart.spool.all_written
 
     def publish_left(self, key: str) -> None:
-        """By a session of its own: the files are its session's."""
-        if key not in self.injectors:
+        """By a session of its own: the files are its session's.
+
+        With a source by that one, as soon as it is there: what another session publishes would come
+        back as somebody else's.
+        """
+        if self.source is not None:
+            if key != SOURCE_KEY:
+                self._left.append(key)
+        elif key not in self.injectors:
             injector = self.injectors[key] = Injector(self, key)
             self._places[key] = injector
             self._used[injector] = {key}
             self.host.call_later(RETIRE_S, partial(self._retire, key))
+
+    def _publish_by_source(self, key: str, injector: Injector) -> None:
+        exchange = self._exchange()
+        spool = exchange.spools.open(f"{BROKER_SPOOL}-{key}{self._at}")
+        assert spool is not None  # or nothing would be left
+        host = exchange.host
+        LeftOfAnother(spool, injector.inject, now=host.now, wall_ms=host.wall_ms)
 
     def give_up_injected(self, key: str, size: int) -> int:
         injector = self._places.get(key)

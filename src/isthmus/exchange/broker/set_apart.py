@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from isthmus.exchange.apart.kept_message import read_kept, write_kept
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from isthmus.exchange.broker.injection import InjectedMessage, Injection
     from isthmus.exchange.traffic.message import Message
 
-__all__ = ["BROKER_SPOOL", "BrokerApart"]
+__all__ = ["BROKER_SPOOL", "BrokerApart", "LeftOfAnother"]
 
 BROKER_SPOOL: Final = "broker"
 """What its files are called, with the neighbor's name."""
@@ -132,7 +133,8 @@ class BrokerApart:
                 older[1]()
 
     def loaded(self, records: list[tuple[Record, bytes]], unwritten: list[Any]) -> None:
-        entries: list[InjectedMessage] = [self._entry(record, body) for record, body in records]
+        found = (self._entry(record, body) for record, body in records)
+        entries = [entry for entry in found if entry is not None]
         for each in unwritten:
             each.record = None
             entries.append(each)
@@ -141,12 +143,16 @@ class BrokerApart:
         self._injection.put_back(entries)
         self.refill()
 
-    def _entry(self, record: Record, body: bytes) -> InjectedMessage:
+    def _entry(self, record: Record, body: bytes) -> InjectedMessage | None:
         entry = self._unconfirmed.pop(record.ordinal, None)
         if entry is not None:
             self._unconfirmed_bytes -= cost_of(entry.message)
         else:
-            message = read_kept(body, self._clocks.now(), self._clocks.wall_ms()).message
+            kept = read_kept(body, self._clocks.now(), self._clocks.wall_ms())
+            if kept is None:
+                record.is_unreadable()
+                return None
+            message = kept.message
             if record.earlier:
                 message.retain = False
             entry = self._injection.entry(message)
@@ -156,6 +162,59 @@ class BrokerApart:
                 entry.done = done
         entry.record = record
         return entry
+
+
+class LeftOfAnother:
+    """What an earlier life has left for a session that is none any more.
+
+    Another one has to `publish` it, and may put it on its own disk.  What is read at once is over
+    before more is read.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        publish: Callable[[Message, Callable[[], None], Callable[[], None]], object],
+        *,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._spool = spool
+        self._publish = publish
+        self._clocks = _Clocks(now, wall_ms)
+        self._under_way = 0
+        spool.attach(self)
+        spool.load()
+
+    def form(self, entry: Any) -> bytes:
+        raise AssertionError("nothing is kept here any more")
+
+    def written(self, record: Record) -> None:
+        raise AssertionError("nothing is kept here any more")
+
+    def loaded(self, records: list[tuple[Record, bytes]], unwritten: list[Any]) -> None:
+        self._under_way += 1  # until all are given
+        for record, body in records:
+            kept = read_kept(body, self._clocks.now(), self._clocks.wall_ms())
+            if kept is None:
+                record.is_unreadable()
+                continue
+            kept.message.retain = False
+            self._under_way += 1
+            over = partial(self._over, record)
+            self._publish(kept.message, over, over)
+        self._went()
+
+    def _over(self, record: Record) -> None:
+        """The broker has it, or it is on the disk of the other session; both may be told."""
+        if not record.is_over:
+            record.over()
+            self._went()
+
+    def _went(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._spool.load()
 
 
 def cost_of(message: Message) -> int:

@@ -253,6 +253,7 @@ class BrokerSource:
     def lost(self) -> None:
         """What is in hand goes on; it comes again, and is known by its content."""
         self.level = 0
+        self.echoes.answers(False)
         self.subscriptions.lost()
         now_s = self._host.now()
         if len(self._before) > MAX_BEFORE:
@@ -590,7 +591,7 @@ class BrokerSource:
         said = self._exchange.node_id.encode() + (b"?" if asks else b"")
         message = Message(_PRESENCE, said, qos=1, arrived_s=now_s)
         session = self.injector.sessions
-        self.injector.inject(message, lambda: self._proven(message, session))
+        self.injector.inject(message, lambda: self._proven(message, session), on_disk=False)
 
     def neighbor_joined(self) -> None:
         """There may be a way now to somebody at the same broker."""

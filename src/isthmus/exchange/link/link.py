@@ -284,7 +284,10 @@ class Link:
 
     def put_back(self, entry: Outgoing) -> None:
         """What has waited on disk is the next to be sent."""
-        if entry.qos and not self._too_large(entry.message):
+        crossing = self.crossing
+        if crossing is not None and crossing.leaves(entry.message.topic) is None:
+            entry.finish(self.info.name)  # rules have come since, and it is not for the neighbor
+        elif entry.qos and not self._too_large(entry.message):
             self.outgoing[self._lane_of(entry.message.topic, self.lanes)].append(entry)
         else:
             entry.message.misses()

@@ -127,7 +127,8 @@ class LinkApart:
         self._unconfirmed_bytes += entry.cost
 
     def loaded(self, records: list[tuple[Record, bytes]], unwritten: list[Any]) -> None:
-        entries = [self._entry(record, body) for record, body in records]
+        found = (self._entry(record, body) for record, body in records)
+        entries = [entry for entry in found if entry is not None]
         for each in unwritten:
             each.record = None
             entries.append(each)
@@ -140,10 +141,13 @@ class LinkApart:
         link.transmit_all(self._host.now())
         self.refill()
 
-    def _entry(self, record: Record, body: bytes) -> Outgoing:
+    def _entry(self, record: Record, body: bytes) -> Outgoing | None:
         entry = self._unconfirmed.pop(record.ordinal, None)
         if entry is None:
             kept = read_kept(body, self._host.now(), self._host.wall_ms())
+            if kept is None:
+                record.is_unreadable()
+                return None
             entry = Outgoing(kept.message, self._link.qos_of(kept.message), None, kept.label)
             self._remember(kept)
         else:

@@ -267,6 +267,34 @@ def test_a_damaged_place_costs_what_is_damaged(monkeypatch: pytest.MonkeyPatch) 
     assert not disk.spools
 
 
+def test_foreign_and_damaged_files_stop_nothing_and_are_told() -> None:
+    disk = Disk()
+    host, queue = open_queue(disk)
+    for body in bodies(20):
+        queue.put(body)
+    host.run()
+    (name,) = disk.spools
+    foreign = {
+        "notes.txt": bytearray(b"mine"),
+        "link-b.1": bytearray(b"no number of ours"),
+        "link-b@c@d.0000000001": bytearray(b"no name of ours"),
+        f"link-{'x' * 81}.0000000001": bytearray(b"too long"),
+        ".link-b.0000000001.swp": bytearray(b"an editor's"),
+    }
+    damaged = {
+        "link-b.0000000000": bytearray(b"\xff" * 5_000),
+        "link-b.9999999998": bytearray(),
+        "broker-a@one.0000000003": bytearray(disk.spools[name][:20]),
+        "link-c.0000000001": bytearray(b"isthmus retained 1\n"),
+    }
+    disk.spools |= foreign | damaged
+    host, queue = open_queue(disk, seed=1)
+    assert host.logged.count("what waits cannot be read and is removed") == 3
+    assert drain(host, queue) == bodies(20)
+    host.run(1.0)
+    assert disk.spools == foreign
+
+
 def test_a_neighbor_that_is_made_anew_has_files_of_its_own() -> None:
     host = DiskHost(Disk())
     spools = Spools(host, LIMIT)  # type: ignore[arg-type]
@@ -366,6 +394,7 @@ def test_the_form_of_a_message() -> None:
     )
     body = write_kept(message, b"\x07", 60.0, 1_000_000)
     kept = read_kept(body, 5.0, 1_020_000)  # after a restart, 20 s later
+    assert kept is not None
     found = kept.message
     assert (kept.label, kept.came_from, kept.passed_to) == (b"\x07", "", ())
     assert found.content == message.content

@@ -40,6 +40,25 @@ def test_what_does_not_come_is_forgotten_and_what_came_forgets_no_other() -> Non
     assert echoes.is_echo(b"t", b"twice")
 
 
+def test_nothing_gets_older_while_the_broker_does_not_answer() -> None:
+    clock = Clock()
+    echoes = Echoes(clock)
+    echoes.opened(no_local=False)
+    echoes.published(b"t", b"before")
+    clock.s += ECHO_S - 10
+    echoes.answers(False)
+    clock.s += 10 * ECHO_S
+    echoes.answers(False)
+    echoes.published(b"t", b"meanwhile")
+    clock.s += ECHO_S
+    echoes.answers(True)
+    clock.s += 5
+    echoes.answers(True)
+    assert echoes.is_echo(b"t", b"before")
+    clock.s += ECHO_S
+    assert not echoes.is_echo(b"t", b"meanwhile")
+
+
 def test_there_is_a_limit() -> None:
     echoes = Echoes(Clock())
     for number in range(MAX_REMEMBERED + 10):
