@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ import pika
 import pytest
 
 from conftest import require_broker
+from isthmus.brokers import create
 from isthmus.brokers.activemq import ActiveMQ
 from isthmus.brokers.base import Broker
 from isthmus.brokers.mosquitto import Mosquitto
@@ -46,6 +47,11 @@ class Site:
         return found
 
     def _client(self, port: int, **fields: Any) -> FabricClient:
+        if self.broker.username is not None and self.broker.password is not None:
+            fields |= {
+                "username": self.broker.username,
+                "password": self.broker.password.encode(),
+            }
         client = FabricClient(port, self.level, timeout_s=ARRIVE_S)
         client.connect(f"{self.node.id}-{os.urandom(4).hex()}", **fields)
         return client
@@ -63,8 +69,9 @@ def line_of(
     brokers: dict[str, Broker],
     *,
     login: Callable[[str], dict[str, Any]] | None = None,
+    taking: Collection[str] | None = None,
 ) -> Iterator[dict[str, Site]]:
-    """Nodes in a line, in the order of `brokers`."""
+    """Nodes in a line, in the order of `brokers`; those of `taking`, or all, take from them."""
     with ExitStack() as stack:
         for broker in brokers.values():
             require_broker(broker.name)
@@ -75,6 +82,10 @@ def line_of(
         ports = {name: free_port() for name in brokers}
         before = ""
         for name, broker in brokers.items():
+            takes = taking is None or name in taking
+            own = {"username": broker.username, "password": broker.password}
+            if broker.username is None:
+                own = {}
             process = NodeProcess(
                 folder,
                 f"mqtt://127.0.0.1:{broker.port}",
@@ -82,8 +93,12 @@ def line_of(
                 peers=[{"address": f"127.0.0.1:{ports[before]}"}] if before else [],
                 node={"state_dir": folder / f"{name}-state"},
                 listen={"link": f"127.0.0.1:{ports[name]}"},
-                interest=[{"filter": "to/direct/#"}],
-                broker={"source": "broker", **(login(name) if login is not None else {})},
+                interest=[{"filter": "to/direct/#"}] if takes else [],
+                broker={
+                    "source": "broker" if takes else "clients",
+                    **own,
+                    **(login(name) if login is not None else {}),
+                },
             )
             stack.callback(process.stop)
             process.launch()
@@ -148,6 +163,82 @@ def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -
         for listener in unseen.values():
             found = Counter(listener.next().payload for _ in sites)
             assert found == Counter(f"to {name}".encode() for name in sites)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) -> None:
+    """
+    mosquitto ── rabbitmq ── activemq ── ejabberd ── aedes ── moquette ── hivemq ── embedded
+    └─────── source = "broker" ────┘     └─────────────── "clients" ────────────────┘
+    """
+    rabbit = RabbitMQ(amqp=True)
+    taking: dict[str, Broker] = {
+        "mosquitto": Mosquitto(),
+        "rabbitmq": rabbit,
+        "activemq": ActiveMQ(),
+    }
+    others = ("ejabberd", "aedes", "moquette", "hivemq", "embedded")
+    brokers = taking | {name: create(name) for name in others}
+    with line_of(tmp_path, brokers, taking=set(taking)) as sites, ExitStack() as stack:
+        sources = {name: sites[name] for name in taking}
+        listeners = {name: stack.enter_context(site.through()) for name, site in sites.items()}
+        unseen = {name: stack.enter_context(site.direct()) for name, site in sources.items()}
+        for listener in listeners.values():
+            listener.subscribe("t/#", "w/#", "r/#", qos=2)
+        for listener in unseen.values():
+            listener.subscribe("to/direct/#")
+        until_wanted(sources, "t/#", "w/#", "r/#", "to/direct/#")
+        publishers = {
+            name: stack.enter_context(site.direct() if name in taking else site.through())
+            for name, site in sites.items()
+        }
+        wait_for(
+            lambda: all(knows_direct(sites[name]) for name in others),
+            ARRIVE_S,
+            "interest to be known",
+        )
+        sent = {amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP")}
+        for name, publisher in publishers.items():
+            for qos in (0, 1, 2):
+                payload = f"{name} {qos}".encode()
+                publisher.publish(f"t/{name}", payload, qos)
+                sent.add(payload)
+            publisher.publish(f"to/direct/{name}", f"to {name}".encode(), 1)
+            publisher.publish(f"r/{name}", f"kept {name}".encode(), 1, retain=True)
+            sent.add(f"kept {name}".encode())
+        for name, site in sources.items():
+            with site.direct(will=Will(f"w/{name}", f"will of {name}".encode(), 1)):
+                pass  # it vanishes
+            sent.add(f"will of {name}".encode())
+        wait_until_taken(sources)
+        for name, publisher in publishers.items():
+            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 1)
+        for at, listener in listeners.items():
+            got = Counter[bytes]()
+            ends = {f"end {name}".encode() for name in sites}
+            while ends:
+                payload = listener.next().payload
+                ends.discard(payload)
+                got[payload] += 1
+            assert {each for each in got if not each.startswith(b"end")} == sent, at
+            assert set(got.values()) == {1}, (at, got)
+        for listener in unseen.values():
+            found = Counter(listener.next().payload for _ in sites)
+            assert found == Counter(f"to {name}".encode() for name in sites)
+        for at, site in sites.items():
+            with site.through() as late:  # RabbitMQ finds none by a wildcard
+                late.subscribe(*(f"r/{name}" for name in sites))
+                found_there = {late.next().payload}
+                while len(found_there) < len(sites):
+                    found_there.add(late.next().payload)
+            assert found_there == {f"kept {name}".encode() for name in sites}, at
+
+
+def knows_direct(site: Site) -> bool:
+    """It has heard, as one of four filters, what those want whom their node does not see."""
+    neighbors = site.node.fabric()["algorithm"]["neighbors"].values()
+    return max(neighbor["received_filters"] for neighbor in neighbors) == 4
 
 
 def wait_until_taken(sites: dict[str, Site]) -> None:
