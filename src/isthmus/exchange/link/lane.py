@@ -51,11 +51,13 @@ from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane", "Writes"]
+__all__ = ["FAR", "SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane", "Writes"]
 
 WINDOW = 2_000
 SPAN = IDENTIFIERS // 2 - 2 * WINDOW
 """How far numbers may run ahead of one that is not acknowledged."""
+FAR = SPAN // 2
+"""How far they do before the receiver stops leaving that one unacknowledged."""
 MAX_BUSY = 4 * WINDOW
 """What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
 of it up."""
@@ -425,6 +427,11 @@ class Incoming:
     def hold(self, number: int, held: Held) -> None:
         self.unsafe[number] = held
         self.unsafe_bytes += held.size
+
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether so many came after the oldest of `unsafe` that its sender would have to stop."""
+        return self._accepted is not None and self._accepted - next(iter(self.unsafe)) > FAR
 
     def accept(self, packet_id: int, qos: int, fate: Fate = Fate.SAFE) -> int | bytes:
         """A numbered PUBLISH came: its number, or, for a repetition, what to answer.
