@@ -285,14 +285,14 @@ class OutgoingLane:
             # because it was repeated.  And if it is not repeated yet, it will be.
             return b""
         if reason:
-            if reason not in _REASONS or not entry.message.confirm:
+            if reason not in _REASONS or not entry.message.confirm or head == PUBCOMP:
                 raise RemoteProtocolError(f"an acknowledgment with the reason 0x{reason:02x}")
             if reason != Fate.TAKEN:
                 entry.message.misses(Fate(reason))
         if head == PUBREC:
             if entry.qos != 2:
                 raise RemoteProtocolError("PUBREC for a message that is not QoS 2")
-            if reason == Fate.TAKEN:
+            if reason == Fate.TAKEN and not entry.released:  # else it is said twice
                 entry = self._in_flight[packet_id] = self._move_to_taken(entry)
             entry.released = True
             return acknowledgment(PUBREL, packet_id)
