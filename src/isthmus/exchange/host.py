@@ -219,7 +219,7 @@ class Host(Protocol):
     def read_spool(
         self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]
     ) -> None:
-        """Likewise; None if it cannot be read."""
+        """Likewise; less if there is less, or never will be; None if it may be read later."""
         ...
 
     def drop_spool(self, file: str) -> None:

@@ -28,6 +28,8 @@ _HEADER: Final = re.compile(
     rb"isthmus-kept ([a-z][a-z0-9-]{0,63}) ([0-9]{1,6}) ([0-9a-f]{8}) ([0-9a-f]{8})\n"
 )
 _LONGEST_HEADER: Final = 112
+MOST_WORK: Final = 4
+"""So many times the whole of it is looked at, at most, for what follows a damaged place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,13 @@ def _one_header(data: bytes, pos: int) -> tuple[tuple[str, int, int], int] | Non
     return (match[1].decode(), int(match[2]), int(match[3], 16)), match.end()
 
 
-def scan(data: bytes, found: KeptHeader) -> Iterator[tuple[int, int, bytes | None]]:
+def scan(
+    data: bytes, found: KeptHeader, *, more: bool = False
+) -> Iterator[tuple[int, int, bytes | None]]:
     """Each record of a file in its order: where it begins and ends, and its body.
 
-    A body of None is a place that is damaged.
+    A body of None is a place that is damaged.  If `more` of the file follows, what goes on there is
+    left out.
     """
     if not found.whole:
         yield 0, found.size, None
@@ -117,10 +122,22 @@ def scan(data: bytes, found: KeptHeader) -> Iterator[tuple[int, int, bytes | Non
         end = _record_end(data, pos, found.salt)
         if end:
             yield pos, end, data[pos + _OVERHEAD : end]
+        elif more and _goes_on(data, pos):
+            return
         else:
             end = _next_record(data, pos + 1, found.salt)
+            if more and end == len(data):
+                return
             yield pos, end, None
         pos = end
+
+
+def _goes_on(data: bytes, pos: int) -> bool:
+    """Whether what begins at `pos` may be a record that is longer than the rest of `data`."""
+    size = int.from_bytes(data[pos + 2 : pos + 6])
+    return data.startswith(_MARK[: len(data) - pos], pos) and (
+        pos + _OVERHEAD > len(data) or pos + _OVERHEAD + size > len(data)
+    )
 
 
 def _record_end(data: bytes, pos: int, salt: int) -> int:
@@ -135,9 +152,16 @@ def _record_end(data: bytes, pos: int, salt: int) -> int:
 
 
 def _next_record(data: bytes, pos: int, salt: int) -> int:
-    while (pos := data.find(_MARK, pos)) >= 0:
+    """Where the next whole one is; the end of `data` if it is not found without too much work.
+
+    What is damaged may be a client's, and made to look like very many records.
+    """
+    work = MOST_WORK * len(data)
+    while work > 0 and (pos := data.find(_MARK, pos)) >= 0:
         if _record_end(data, pos, salt):
             return pos
+        end = pos + _OVERHEAD + int.from_bytes(data[pos + 2 : pos + 6])
+        work -= end - pos if end <= len(data) else _OVERHEAD
         pos += 1
     return len(data)
 

@@ -9,11 +9,13 @@ loop when they are done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from isthmus.logs import get_logger
 
@@ -22,6 +24,9 @@ __all__ = ["SpoolFiles"]
 log = get_logger(__name__)
 
 T = TypeVar("T")
+
+_NEVER: Final = frozenset((errno.ENOENT, errno.EIO))
+"""What cannot be read so will not be read later either."""
 
 
 class SpoolFiles:
@@ -50,6 +55,7 @@ class SpoolFiles:
         self._do(lambda: self._write(file, offset, data), done)
 
     def read(self, file: str, offset: int, size: int, done: Callable[[bytes | None], None]) -> None:
+        """`done` gets less if there is less, or never will be; None if it may be read later."""
         self._do(lambda: self._read(file, offset, size), done)
 
     def drop(self, file: str) -> None:
@@ -82,11 +88,15 @@ class SpoolFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder / file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                view = memoryview(data)
+                view, at = memoryview(data), offset
                 while view:
-                    written = os.pwrite(handle, view, offset)
-                    offset += written
+                    written = os.pwrite(handle, view, at)
+                    at += written
                     view = view[written:]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, offset)  # a part of it is of no use
+                raise
             finally:
                 os.close(handle)
         except OSError as error:
@@ -102,8 +112,8 @@ class SpoolFiles:
                     pieces.append(piece)
                     size -= len(piece)
                 return b"".join(pieces)
-        except OSError:
-            return None
+        except OSError as error:
+            return b"" if error.errno in _NEVER else None
 
     def _drop(self, file: str) -> None:
         try:

@@ -9,6 +9,8 @@ from collections import Counter
 
 import pytest
 
+from isthmus.exchange.client.confirming import ConfirmSettings
+from isthmus.exchange.link import lane
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.in_hand import MAX_UNSAFE
 from isthmus.sim import SimFabric
@@ -238,6 +240,36 @@ def test_a_crash_loses_only_what_was_let_go(algorithm: str) -> None:
     fabric.settle()
     assert got(at_b) == [*range(already), *range(3_000 - MAX_UNSAFE, 3_000)]
     assert set(got(at_c)) == set(range(COUNT))
+
+
+@pytest.mark.parametrize("apart_bytes", [0, 64 << 20])
+@pytest.mark.parametrize("confirm", ["local", "fabric"])
+def test_very_many_for_others_pass_a_single_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch, apart_bytes: int, confirm: str
+) -> None:
+    """Once, `SPAN` messages after it the lane stood still, for as long as it waited."""
+    assert lane.FAR + 2 * lane.WINDOW < lane.SPAN
+    monkeypatch.setattr(lane, "SPAN", 6_000)
+    monkeypatch.setattr(lane, "FAR", 1_500)
+    count = 8_000
+    link = LinkSettings(hold_s=6_000.0, apart_bytes=apart_bytes)
+    settings = ConfirmSettings.of("local", {"one": confirm}, 10.0, 60.0)
+    fabric = SimFabric(seed=1, algorithm="sf", link=link, confirm=settings)
+    h, s, b, c = (fabric.node(name) for name in "hsbc")
+    for other in (s, b, c):
+        fabric.link(h, other)
+    at_b, at_c = persistent(b, "one"), persistent(c, "t")
+    publisher = s.client("p")
+    fabric.settle()
+    b.broker.hang(1_000.0)
+    publish(fabric, publisher, range(1), topic="one")
+    publish(fabric, publisher, range(count))
+    assert got(at_c) == list(range(count))
+    assert s.exchange.links.links["h"].unacked() <= 1
+    fabric.run(1_000.0)
+    fabric.settle()
+    assert got(at_b) == [0]
+    assert nothing_is_left(h, s, b, c)
 
 
 def test_what_was_let_go_and_is_lost_by_a_stop_is_counted() -> None:

@@ -16,11 +16,12 @@ what was written last may be missing.
 The files are segments, in the form of `isthmus.exchange.kept_records`, numbered in order:
 
     h  ordinal of its first message, ordinal of the first one that is not acknowledged
-    m  a message (`kept_message`)
+    m  ordinal of a message, the message (`kept_message`)
     a  ordinal of the first one that is not acknowledged: now and then, `NOTE_S` after a change
 
 A segment of which everything is acknowledged is removed, and all of them with the last message.  So
 a crash repeats what was acknowledged within `NOTE_S`, and a start reads the last segment only.
+What is damaged, or the remains of a write that failed, is told from the rest by the ordinals.
 
 **No room.**  When the disk does not take it, or `limit_bytes` are there, what is to be written
 waits in memory, counted in `unwritten_bytes`, and is tried again; who puts it there asks for that
@@ -38,7 +39,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, Final, Protocol
 
 from isthmus.exchange import kept_records
@@ -46,7 +47,7 @@ from isthmus.exchange.host import Host
 
 __all__ = ["Record", "Spool", "SpoolOwner", "Spools"]
 
-NAME, VERSION = "spool", 1
+NAME, VERSION = "spool", 2
 SEGMENT_BYTES: Final = 8 << 20
 STEP: Final = 500
 """Messages that are formed in a turn, and written at once."""
@@ -162,6 +163,15 @@ class Spool:
         self.on_room: Callable[[], None] = lambda: None
         """Called when less waits to be written, or nothing at all."""
 
+    @property
+    def end(self) -> int:
+        """The ordinal after that of the last one."""
+        return self._next + len(self._batch) + len(self._unwritten)
+
+    def begin_behind(self, other: Spool) -> None:
+        """`other` is of the same destination, and to be emptied: a crash must not mix them up."""
+        self._next = self._first = self._noted = self._life = self._read = other.end
+
     def attach(self, owner: SpoolOwner) -> None:
         self._owner = owner
 
@@ -218,8 +228,7 @@ class Spool:
             record = self._unwritten.popleft()
             if record.is_over:
                 continue
-            assert self._owner is not None
-            piece = kept_records.record(_MESSAGE + self._owner.form(record.entry), segment.salt)
+            piece = self._formed(record, len(self._batch), segment)
             self._batch.append((record, at, at + len(piece)))
             at += len(piece)
             pieces.append(piece)
@@ -233,6 +242,12 @@ class Spool:
         wrote = partial(self._wrote, segment, len(data), self._first)
         self._host.write_spool(segment.file, segment.size, data, wrote)
 
+    def _formed(self, record: Record, after: int, segment: _Segment) -> bytes:
+        """As it is written when so many are on their way to the disk before it."""
+        assert self._owner is not None
+        body = _MESSAGE + _ordinal(self._next + after) + self._owner.form(record.entry)
+        return kept_records.record(body, segment.salt)
+
     def stop(self) -> None:
         """The life ends: write all that is left, and how far it has come."""
         left = [record for record in self._unwritten if not record.is_over]
@@ -241,9 +256,8 @@ class Spool:
         segment = self._tail()
         offset = segment.size + (self._writing_bytes if self._writing else 0)
         pieces = [] if offset else [self._beginning(segment)]
-        for record in left:
-            body = _MESSAGE + self._owner.form(record.entry)
-            pieces.append(kept_records.record(body, segment.salt))
+        for after, record in enumerate(left, len(self._batch)):
+            pieces.append(self._formed(record, after, segment))
         pieces.append(kept_records.record(_ACKNOWLEDGED + _ordinal(self._first), segment.salt))
         self._host.write_spool(segment.file, offset, b"".join(pieces), lambda _: None)
 
@@ -359,47 +373,52 @@ class Spool:
 
     def _came(self, segment: _Segment, offset: int, size: int, data: bytes | None) -> None:
         self._loading = False
-        at_end = offset + size >= segment.size
-        if data is None or len(data) < size:
+        if data is None:
             self._host.log(
                 "error", "what waits cannot be read from disk", file=segment.file, offset=offset
             )
             self._host.call_later(RETRY_S, self.load)
             return
+        is_cut = len(data) < size
+        at_end = is_cut or offset + size >= segment.size
+        if is_cut:
+            self._damaged(segment, offset + len(data), size - len(data))
         found: list[tuple[Record, bytes]] = []
         whole = kept_records.KeptHeader(NAME, VERSION, segment.salt, 0, whole=True)
         used = 0
-        for start, end, body in kept_records.scan(data, whole):
+        for start, end, body in kept_records.scan(data, whole, more=not at_end):
             if body is None:
-                if end == len(data) and not at_end:
-                    break  # the rest of it comes with what follows
                 self._damaged(segment, offset + start, end - start)
             elif body.startswith(_MESSAGE):
-                self._take(body, found)
+                self._take(body, segment, found)
             used = end
         self._chunk = LOAD_BYTES if used else 2 * self._chunk
         if self._segments and segment in self._segments:
-            self._read_at = (segment, offset + used)
-            if offset + used >= segment.size:
-                self._segment_is_read(segment)
+            self._read_at = (segment, segment.size if is_cut else offset + used)
+            if self._read_at[1] >= segment.size:
+                self._skip(segment.end)
         assert self._owner is not None
         if found:
             self._owner.loaded(found, [])
         else:
             self.load()
 
-    def _take(self, body: bytes, found: list[tuple[Record, bytes]]) -> None:
-        ordinal, self._read = self._read, self._read + 1
+    def _take(self, body: bytes, segment: _Segment, found: list[tuple[Record, bytes]]) -> None:
+        ordinal = int.from_bytes(body[1:9])
+        if not self._read <= ordinal < segment.end:
+            return  # it remains of a write that failed
+        self._skip(ordinal)
+        self._read += 1
         if ordinal < self._first or ordinal in self._acknowledged:
             return
         self.behind -= 1
         record = Record(self, None, 0, resident=True, ordinal=ordinal)
         record.earlier = ordinal < self._life
-        found.append((record, body[1:]))
+        found.append((record, body[9:]))
 
-    def _segment_is_read(self, segment: _Segment) -> None:
-        """What it should have had, and has not, is damaged."""
-        while self._read < segment.end:
+    def _skip(self, end: int) -> None:
+        """What should have been read before that one, and was not, is damaged."""
+        while self._read < end:
             ordinal, self._read = self._read, self._read + 1
             if ordinal >= self._first and ordinal not in self._acknowledged:
                 self.behind -= 1
@@ -491,6 +510,7 @@ class Spool:
 
     def take_up(self, files: list[tuple[str, int]]) -> None:
         """What a life before this one has left, in files and their sizes."""
+        segments: list[_Segment] = []
         for file, size in files:
             segment = self._look_into(file, size)
             if segment is None:
@@ -500,13 +520,16 @@ class Spool:
                     )
                 self._host.drop_spool(file)
             else:
-                if self._segments:
-                    self._segments[-1].end = max(segment.first, self._segments[-1].first)
-                self._segments.append(segment)
+                segments.append(segment)
                 self.bytes += segment.size
-        if not self._segments:
+        if not segments:
             return
-        tail = self._segments[-1]
+        # What was left of one that was none any more may have been written last.
+        segments.sort(key=lambda each: each.first)
+        for segment, following in pairwise(segments):
+            segment.end = following.first
+        self._segments.extend(segments)
+        tail = segments[-1]
         self._read_tail(tail)
         self._next = self._life = tail.end
         self._first = min(max(self._first, self._segments[0].first), self._next)
@@ -537,7 +560,7 @@ class Spool:
         whole = kept_records.KeptHeader(NAME, VERSION, tail.salt, tail.start, whole=True)
         for _, _, body in kept_records.scan(data, whole):
             if body is not None and body.startswith(_MESSAGE):
-                tail.end += 1
+                tail.end = max(tail.end, int.from_bytes(body[1:9]) + 1)
             elif body is not None and body.startswith(_ACKNOWLEDGED):
                 self._first = max(self._first, int.from_bytes(body[1:9]))
 
@@ -588,6 +611,9 @@ class Spools:
         if spool is None:
             numbers = self._numbers.setdefault(name, count(1))
             spool = Spool(self._host, name, numbers, self._limit_bytes)
+            for leaving in self._leaving:
+                if leaving.name == name and leaving.apart:
+                    spool.begin_behind(leaving)
         self._open[name] = spool
         return spool
 

@@ -51,11 +51,13 @@ from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
 from isthmus.mqtt.reason_codes import ReasonCode
 
-__all__ = ["SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane", "Writes"]
+__all__ = ["FAR", "SPAN", "WINDOW", "Held", "Incoming", "Outgoing", "OutgoingLane", "Writes"]
 
 WINDOW = 2_000
 SPAN = IDENTIFIERS // 2 - 2 * WINDOW
 """How far numbers may run ahead of one that is not acknowledged."""
+FAR = SPAN // 2
+"""How far they do before the receiver stops leaving that one unacknowledged."""
 MAX_BUSY = 4 * WINDOW
 """What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
 of it up."""
@@ -283,14 +285,14 @@ class OutgoingLane:
             # because it was repeated.  And if it is not repeated yet, it will be.
             return b""
         if reason:
-            if reason not in _REASONS or not entry.message.confirm:
+            if reason not in _REASONS or not entry.message.confirm or head == PUBCOMP:
                 raise RemoteProtocolError(f"an acknowledgment with the reason 0x{reason:02x}")
             if reason != Fate.TAKEN:
                 entry.message.misses(Fate(reason))
         if head == PUBREC:
             if entry.qos != 2:
                 raise RemoteProtocolError("PUBREC for a message that is not QoS 2")
-            if reason == Fate.TAKEN:
+            if reason == Fate.TAKEN and not entry.released:  # else it is said twice
                 entry = self._in_flight[packet_id] = self._move_to_taken(entry)
             entry.released = True
             return acknowledgment(PUBREL, packet_id)
@@ -425,6 +427,11 @@ class Incoming:
     def hold(self, number: int, held: Held) -> None:
         self.unsafe[number] = held
         self.unsafe_bytes += held.size
+
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether so many came after the oldest of `unsafe` that its sender would have to stop."""
+        return self._accepted is not None and self._accepted - next(iter(self.unsafe)) > FAR
 
     def accept(self, packet_id: int, qos: int, fate: Fate = Fate.SAFE) -> int | bytes:
         """A numbered PUBLISH came: its number, or, for a repetition, what to answer.

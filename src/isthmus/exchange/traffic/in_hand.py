@@ -12,11 +12,11 @@ circle, and from the origin on somebody waits for each who has it.
 What waits for one branch of a node must not stop what goes to the others.  A branch that is away,
 or slow, would fill the window of the lane (`lane.WINDOW`), and nothing would come over it any more,
 for anybody.  So of what has come over a lane only the latest `MAX_UNSAFE` messages are left
-unacknowledged, and no more bytes than leave room in the queue of the neighbor, which else would
-hold its publishers back; what is older is *let go*: acknowledged early, and from then on in this
-node's memory alone.  But what is to be confirmed to its publisher is *taken*: the neighbor is told
-that it need not wait in its window any longer, keeps it, and is told by name when it is safe, or
-somebody does without it.
+unacknowledged, none after which `FAR` others have come, and no more bytes than leave room in the
+queue of the neighbor, which else would hold its publishers back; what is older is *let go*:
+acknowledged early, and from then on in this node's memory alone.  But what is to be confirmed to
+its publisher is *taken*: the neighbor is told that it need not wait in its window any longer, keeps
+it, and is told by name when it is safe, or somebody does without it.
 
 With a `state_dir` nobody lets go: when too much waits, the branches that the oldest has waited for
 `APART_AFTER_S` for are *set apart* (`isthmus.exchange.apart`).  All that is for them goes to disk,
@@ -352,8 +352,12 @@ class MessagesInHand:
     def _leaves_too_much(self, incoming: Incoming, link: Link) -> bool:
         """Whether more of a lane of `link` is unacknowledged than may be, the last one apart."""
         count = len(incoming.unsafe)
-        return count > MAX_UNSAFE or (
-            incoming.unsafe_bytes * link.lanes > self._queue_bytes // UNSAFE_PART and count > 1
+        if not count:
+            return False
+        return (
+            count > MAX_UNSAFE
+            or incoming.is_far_ahead
+            or (incoming.unsafe_bytes * link.lanes > self._queue_bytes // UNSAFE_PART and count > 1)
         )
 
     def relieve(self, incoming: Incoming, link: Link) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from typing import Any
 
@@ -258,13 +259,83 @@ def test_a_damaged_place_costs_what_is_damaged(monkeypatch: pytest.MonkeyPatch) 
         queue.put(body)
     host.run()
     (content,) = disk.spools.values()
-    at = content.index(b"m000050")
+    at = content.index(b"000050")
     content[at + 3] ^= 1
     host, queue = open_queue(disk, seed=1)
     got = drain(host, queue)
     assert got == [body for body in bodies(100) if body != b"000050"]
     host.run(1.0)
     assert not disk.spools
+
+
+def test_damage_to_what_is_acknowledged_costs_nothing() -> None:
+    disk = Disk()
+    host, queue = open_queue(disk)
+    for body in bodies(100):
+        queue.put(body)
+    host.run()
+    for _ in range(40):
+        queue.take()
+        host.run()
+    host.run(1.0)  # it is noted
+    (content,) = disk.spools.values()
+    content[content.index(b"000007")] ^= 1
+    host, queue = open_queue(disk, seed=1)
+    assert drain(host, queue) == bodies(60, 40)
+    host.run(1.0)
+    assert not disk.spools
+
+
+def test_what_a_full_disk_took_a_part_of_costs_nothing_that_is_safe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Remains of a write that failed are behind what was written in its place."""
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 300)
+    disk = Disk()
+    host, queue = open_queue(disk)
+    queue.most = 1
+    queue.put(b"000000")
+    host.run()
+    disk.full = True
+    monkeypatch.setattr(host.rng, "randint", lambda _, most: most)
+    for body in bodies(9, 1):
+        queue.put(body)
+    host.run()
+    assert len(queue.memory) == 10, "the disk does not take them, and the destination goes on"
+    disk.full = False
+    queue.spool.on_room = lambda: None  # now it does not
+    for body in bodies(20, 10):
+        queue.put(body)
+        host.run()
+    assert len(disk.spools) > 2
+    host, queue = open_queue(disk, seed=1)
+    got = drain(host, queue)
+    assert {b"000000", *bodies(20, 10)} <= set(got)
+    assert [each for each in got if each >= b"000010"] == bodies(20, 10)
+    host.run(1.0)
+    assert not disk.spools
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_looks_like_records_in_a_message_takes_no_time(damaged: bool) -> None:
+    """A client wrote it so that for each six bytes of it very many more would be looked at."""
+    disk = Disk()
+    host, queue = open_queue(disk)
+    made = b"\xf5\xa7\x00\x10\x00\x00" * 300_000
+    for body in (made, *bodies(10)):
+        queue.put(body)
+    host.run()
+    (content,) = disk.spools.values()
+    if damaged:
+        content[content.index(made)] ^= 1
+    began_s = time.process_time()
+    host, queue = open_queue(disk, seed=1)
+    got = drain(host, queue)
+    assert time.process_time() - began_s < 5.0
+    if damaged:
+        assert made not in got
+    else:
+        assert got == [made, *bodies(10)]
 
 
 def test_foreign_and_damaged_files_stop_nothing_and_are_told() -> None:
@@ -308,6 +379,49 @@ def test_a_neighbor_that_is_made_anew_has_files_of_its_own() -> None:
     host.run()
     assert drain(host, older) == bodies(20)
     assert drain(host, newer) == [b"newer"]
+
+
+def test_what_is_kept_for_a_neighbor_that_is_made_anew_outlives_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 300)
+    disk = Disk()
+    host = DiskHost(disk)
+    spools = Spools(host, LIMIT)  # type: ignore[arg-type]
+    older = Queue(spools.open("link-b"))  # type: ignore[arg-type]
+    for body in bodies(20):
+        older.put(body)
+        host.run()
+        if body < b"000008":
+            older.take()
+    spools.leaves(older.spool)
+    newer = Queue(spools.open("link-b"))  # type: ignore[arg-type]
+    for body in bodies(10, 20):
+        newer.put(body)
+    host.run()
+    host, queue = open_queue(disk, seed=1)
+    assert [each for each in drain(host, queue) if each >= b"000020"] == bodies(10, 20)
+    host.run(1.0)
+    assert not disk.spools
+
+
+def test_a_file_that_is_gone_or_too_short_keeps_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 300)
+    disk = Disk()
+    host, queue = open_queue(disk)
+    for body in bodies(60):
+        queue.put(body)
+        host.run()
+    files = sorted(disk.spools)
+    assert len(files) > 4
+    disk.spools[files[2]].clear()
+    del disk.spools[files[3]][-1]
+    lost = 60 - len(drain(host, queue))
+    assert 2 <= lost < 40
+    host.run(1.0)
+    assert not queue.spool.apart
 
 
 OPERATIONS = st.lists(

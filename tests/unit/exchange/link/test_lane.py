@@ -16,9 +16,9 @@ from isthmus.exchange.link.lane import (
     Outgoing,
     OutgoingLane,
 )
-from isthmus.exchange.traffic.message import Message, from_link
+from isthmus.exchange.traffic.message import Fate, Message, from_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
-from isthmus.mqtt.publish_layout import PUBCOMP, acknowledgment
+from isthmus.mqtt.publish_layout import PUBCOMP, PUBREC, acknowledgment
 from support.held import Held
 
 
@@ -50,6 +50,36 @@ def test_what_is_not_acknowledged_is_sent_again_in_order_and_marked() -> None:
     assert payloads(again) == [0, 2, 3, 4, 5]
     assert [bool(frame[0] & 8) for frame in again] == [True] * 4 + [False]
     assert done == [1]
+
+
+def taken_at_qos_2() -> tuple[OutgoingLane, list[str]]:
+    """A message that is to be confirmed, and of which its neighbor has said that it is taken."""
+    lane = OutgoingLane("b")
+    done: list[str] = []
+    kept = numbered(0)
+    kept.qos, kept.confirm = 2, True
+    add(lane, kept, 2, lambda: done.append(kept.fate.name))
+    list(lane.transmit(0.0))
+    lane.acknowledged(PUBREC, 1, Fate.TAKEN)
+    return lane, done
+
+
+@pytest.mark.parametrize("fate", [Fate.SAFE, Fate.MISSED])
+def test_what_is_said_to_be_taken_twice_waits_once(fate: Fate) -> None:
+    """After a reconnect: because it was just taken, and because it came again."""
+    lane, done = taken_at_qos_2()
+    lane.acknowledged(PUBREC, 1, Fate.TAKEN)
+    lane.acknowledged(PUBCOMP, 1)
+    assert not done
+    assert lane.settled("a", numbered(0).number, b"", fate)
+    assert done == [fate.name]
+    assert (len(lane), lane.unacked_bytes) == (0, 0)
+
+
+def test_nothing_becomes_of_a_message_by_its_pubcomp() -> None:
+    lane, _ = taken_at_qos_2()
+    with pytest.raises(RemoteProtocolError, match="an acknowledgment with the reason 0x10"):
+        lane.acknowledged(PUBCOMP, 1, Fate.TAKEN)
 
 
 def numbered(number: int, arrived_s: float = 0.0) -> Message:
