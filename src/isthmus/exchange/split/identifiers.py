@@ -61,6 +61,10 @@ class Identifiers:
         self.open.add(packet_id)
         return packet_id
 
+    def is_open(self, broker: str, theirs: int) -> bool:
+        """Whether it was sent on the present connection and is not answered."""
+        return self._by_broker.get((broker, theirs)) in self.open
+
     def done(self, packet_id: int) -> Delivery | None:
         """The client has answered for the last time."""
         self.open.discard(packet_id)

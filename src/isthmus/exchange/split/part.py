@@ -477,7 +477,7 @@ class Part(Session):
 
     def pass_on(self, frame: bytes) -> None:
         """An answer to what the broker sent."""
-        if self.state is PartState.OPEN or (
+        if self.state in (PartState.RESTORING, PartState.OPEN) or (
             self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
         ):
             self._write(frame)
