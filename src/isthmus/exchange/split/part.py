@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from isthmus.errors import ProtocolError, RemoteProtocolError
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionStatus, Wire
-from isthmus.exchange.split.kept import Wanted
+from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -87,8 +87,6 @@ class Part(Session):
         "refused_flags",
         "split",
         "state",
-        "untold",
-        "unwanted",
     )
 
     def __init__(self, split: Split, name: str) -> None:
@@ -111,10 +109,6 @@ class Part(Session):
         self._flight: dict[int, int] = {}
         """The client's identifiers that are in use here, and which packet comes next."""
         self._restoring: set[int] = set()
-        self.untold: dict[str, None] = {}
-        """Filters that were subscribed to while the broker was away."""
-        self.unwanted: dict[str, None] = {}
-        """Filters that were unsubscribed from while the broker was away."""
         self._heard = True
         self._leaving = False
         """The client has gone, and waits only for what it said to be said."""
@@ -234,7 +228,7 @@ class Part(Session):
                 self._waiting.appendleft(acknowledgment(PUBREL, packet_id))
                 self._waiting_bytes += 4
             elif answer in (_SUBACK, _UNSUBACK):
-                self.split.subscribing.cannot(self, packet_id)
+                self.split.subscribing.cannot(self, packet_id, was_sent=True)
             else:
                 self._flight[packet_id] = answer
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
@@ -311,18 +305,20 @@ class Part(Session):
         if granted.maximum_qos is not None:
             self.refused_flags |= 0x04 if granted.maximum_qos else QOS
 
-    def restore(self, wanted: dict[str, Wanted], *, lost: bool) -> None:
+    def restore(self, kept: KeptSession) -> None:
         """Subscribe to what the client wants and this broker does not know, and the other way.
 
-        `lost`: the broker knows nothing.
+        If it knows nothing any more that is everything.  What is not answered is told again.
         """
-        kept = wanted if lost else {each: wanted[each] for each in self.untold if each in wanted}
-        unwanted = [] if lost else list(self.unwanted)
-        self.untold.clear()
-        self.unwanted.clear()
+        wanted = kept.wanted.get(self.name, {})
+        if not self.present:
+            kept.untold[self.name] = dict.fromkeys(wanted)
+            kept.unwanted.pop(self.name, None)
+        unwanted = list(kept.unwanted.get(self.name, ()))
         by_identifier: dict[int, list[Subscription]] = {}
-        for each in kept.values():
-            by_identifier.setdefault(each.identifier, []).append(each.subscription)
+        for name in kept.untold.get(self.name, ()):
+            if (each := wanted.get(name)) is not None:
+                by_identifier.setdefault(each.identifier, []).append(each.subscription)
         for identifier, theirs in by_identifier.items():
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
@@ -351,6 +347,7 @@ class Part(Session):
         if self._restoring or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
+        self.split.part_restored(self)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
             self._waiting_bytes -= len(frame)

@@ -279,7 +279,14 @@ class Split:
         """Give a broker what it does not know; and forget what it has forgotten."""
         if not part.present:
             self.delivering.forget(part)
-        part.restore(self._kept.wanted.get(part.name, {}), lost=not part.present)
+        part.restore(self._kept)
+
+    def part_restored(self, part: Part) -> None:
+        """It has answered all that it was told of."""
+        untold = self._kept.untold.pop(part.name, None)
+        unwanted = self._kept.unwanted.pop(part.name, None)
+        if untold or unwanted:
+            self.kept_changed()
 
     def restored(self, part: Part, refused: int) -> None:
         if refused and self.greeting is not None:

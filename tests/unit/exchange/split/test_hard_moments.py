@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from isthmus.mqtt.packets import (
     PubAck,
     PubComp,
@@ -11,6 +13,8 @@ from isthmus.mqtt.packets import (
     SubAck,
     Subscribe,
     Subscription,
+    UnsubAck,
+    Unsubscribe,
 )
 from isthmus.mqtt.properties import Properties
 from isthmus.mqtt.reason_codes import ReasonCode
@@ -39,6 +43,89 @@ def is_back(rig: SplitRig, **said: object) -> RigBroker:
     two = rig.connects("two")
     two.accepts(**said)
     return two
+
+
+# ---- subscriptions -----------------------------------------------------------------------------
+
+
+def test_what_is_not_answered_yet_is_told_again() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)), Unsubscribe(3, ("#",)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)), UnsubAck(3, (R.SUCCESS,)))
+    client.heard()
+    expected = [Subscribe(65_535, (Subscription("+/+"),)), Unsubscribe(65_534, ("#",))]
+    two = is_back(rig, session_present=True)
+    assert two.heard() == expected
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)
+    assert two.heard() == expected
+    two.say(SubAck(65_535, (R.GRANTED_QOS_0,)))
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)
+    assert expected[1] in two.heard()
+
+
+def test_a_broker_that_dies_while_it_is_given_back_what_it_lost() -> None:
+    rig = SplitRig()
+    _client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    expected = [Subscribe(65_535, (Subscription("#", qos=2),))]
+    two = is_back(rig)
+    assert two.heard() == expected
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)  # it has one since the CONNECT before
+    assert two.heard() == expected
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_broker_that_is_back_before_the_others_have_answered(kept: bool) -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)))
+    two = is_back(rig, session_present=kept)
+    if not kept:
+        two.heard()
+        two.say(SubAck(65_535, (R.GRANTED_QOS_2,)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    assert two.heard() == [Subscribe(2, (Subscription("+/+"),))]
+    assert client.heard() == []
+    two.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    assert client.heard() == [SubAck(2, (R.GRANTED_QOS_0,))]
+
+
+def test_what_was_told_to_nobody_is_told_to_the_next_connection() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER, clean_start=False)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    client.heard()
+    client.hangs_up()
+    rig.comes_back("two")
+    client = rig.client("c", properties=FOR_EVER, clean_start=False)
+    rig.connects("one").accepts(session_present=True)
+    two = rig.connects("two")
+    two.accepts(session_present=True)
+    assert two.heard() == [Subscribe(65_535, (Subscription("+/+"),))]
+
+
+def test_a_filter_that_is_refused_stays_nowhere() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    client.say(Subscribe(2, (Subscription("two/x"), Subscription("+/+"))))
+    two.heard()
+    rig.one.heard()
+    rig.goes("two", two)  # which may have granted both
+    rig.one.say(SubAck(2, (R.NOT_AUTHORIZED,)))
+    assert client.heard() == [SubAck(2, (R.IMPLEMENTATION_SPECIFIC_ERROR, R.NOT_AUTHORIZED))]
+    two = is_back(rig, session_present=True)
+    assert two.heard() == [Unsubscribe(65_535, ("two/x", "+/+"))]
 
 
 # ---- messages ----------------------------------------------------------------------------------
