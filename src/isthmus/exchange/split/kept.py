@@ -58,6 +58,8 @@ class KeptSession:
     identifiers: Identifiers = field(default_factory=Identifiers)
     releases: dict[int, str] = field(default_factory=dict)
     """Where its own QoS 2 messages went that it has not released."""
+    refused: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By broker, QoS 2 messages that were refused under way; the broker may have them."""
 
 
 class KeptSessions:

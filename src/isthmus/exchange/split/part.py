@@ -75,6 +75,7 @@ class Part(Session):
         "_heard",
         "_leaving",
         "_out",
+        "_releasing",
         "_restoring",
         "_silent_s",
         "_timer",
@@ -109,6 +110,7 @@ class Part(Session):
         self._flight: dict[int, int] = {}
         """The client's identifiers that are in use here, and which packet comes next."""
         self._restoring: set[int] = set()
+        self._releasing: dict[int, None] = {}
         self._heard = True
         self._leaving = False
         """The client has gone, and waits only for what it said to be said."""
@@ -222,6 +224,8 @@ class Part(Session):
         flight, self._flight = self._flight, {}
         for packet_id, answer in flight.items():
             if answer in (PUBACK, PUBREC):
+                if answer == PUBREC:
+                    self.split.refused_under_way(self.name, packet_id)
                 self.split.released(packet_id)
                 self.split.answer(acknowledgment(answer, packet_id, b"\x83"))
             elif answer == PUBCOMP:
@@ -308,12 +312,17 @@ class Part(Session):
     def restore(self, kept: KeptSession) -> None:
         """Subscribe to what the client wants and this broker does not know, and the other way.
 
-        If it knows nothing any more that is everything.  What is not answered is told again.
+        If it knows nothing any more that is everything.  What is not answered is told again.  QoS 2
+        messages that were refused are released first: their identifiers may be used again.
         """
         wanted = kept.wanted.get(self.name, {})
         if not self.present:
             kept.untold[self.name] = dict.fromkeys(wanted)
             kept.unwanted.pop(self.name, None)
+            kept.refused.pop(self.name, None)
+        self._releasing = kept.refused.setdefault(self.name, {})
+        for packet_id in self._releasing:
+            self._write(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
@@ -335,7 +344,7 @@ class Part(Session):
     def _restoring_id(self) -> int:
         """One that the client does not use at this broker; of its own it sends nothing yet."""
         packet_id = min(self._restoring, default=IDENTIFIERS + 1) - 1
-        while packet_id in self._flight:
+        while packet_id in self._flight or packet_id in self._releasing:
             packet_id -= 1
         self._restoring.add(packet_id)
         return packet_id
@@ -344,7 +353,7 @@ class Part(Session):
         self._write(encode(packet, self.split.level))
 
     def _restored_if_all(self) -> None:
-        if self._restoring or self.state is not PartState.RESTORING:
+        if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
         self.split.part_restored(self)
@@ -378,7 +387,7 @@ class Part(Session):
             self._greeted(frame)
         elif self.state is PartState.REFUSED or self.state is PartState.CLOSED:
             pass
-        elif frame[0] in (_SUBACK, _UNSUBACK) and self._restores(frame):
+        elif frame[0] in (PUBCOMP, _SUBACK, _UNSUBACK) and self._restores(frame):
             self._restored_if_all()
         elif not self.split.is_open:
             self._early.append(frame)
@@ -403,6 +412,8 @@ class Part(Session):
 
     def _restores(self, frame: bytes) -> bool:
         packet_id = packet_id_at(frame, body_offset(frame, 0))
+        if frame[0] == PUBCOMP:
+            return self._releasing.pop(packet_id, 0) is None
         if packet_id not in self._restoring:
             return False
         self._restoring.discard(packet_id)

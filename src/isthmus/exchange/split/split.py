@@ -386,6 +386,10 @@ class Split:
             part.pass_on(frame)
         self.answer(acknowledgment(PUBCOMP, packet_id, b"\x92" if self.level == 5 else b""))
 
+    def refused_under_way(self, broker: str, packet_id: int) -> None:
+        """A QoS 2 message that the broker may have got."""
+        self._kept.refused.setdefault(broker, {})[packet_id] = None
+
     def released(self, packet_id: int) -> None:
         self._kept.releases.pop(packet_id, None)
 

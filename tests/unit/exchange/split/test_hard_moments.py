@@ -181,3 +181,20 @@ def test_what_a_broker_sends_again_is_not_held_behind_itself() -> None:
 
 def replace_maximum(most: int) -> Properties:
     return Properties(session_expiry_interval=0xFFFF_FFFF, receive_maximum=most)
+
+
+def test_what_was_refused_under_way_does_not_stand_in_the_way_of_a_new_message() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    client.say(Publish("two/x", b"old", qos=2, packet_id=5))
+    two.heard()
+    rig.goes("two", two)  # its PUBREC is lost
+    assert client.heard() == [PubRec(5, R.IMPLEMENTATION_SPECIFIC_ERROR)]
+    two = is_back(rig, session_present=True)
+    client.say(Publish("two/x", b"new", qos=2, packet_id=5))
+    assert two.heard() == [PubRel(5)]  # else it would take the new one for the old one
+    two.say(PubComp(5))
+    assert two.heard() == [Publish("two/x", b"new", qos=2, packet_id=5)]
+    assert client.heard() == []
+    two.say(PubRec(5))
+    assert client.heard() == [PubRec(5)]
