@@ -44,8 +44,9 @@ class Delivering:
 
     def begin(self, identifiers: Identifiers, receive_maximum: int | None) -> None:
         self.identifiers = identifiers
-        identifiers.open.clear()
         self._receive_maximum = receive_maximum or IDENTIFIERS
+        for packet_id in identifiers.begin():
+            self._split.answer(acknowledgment(PUBREL, packet_id))
 
     def publish(self, part: Part, frame: bytes) -> None:
         """A PUBLISH of a broker."""

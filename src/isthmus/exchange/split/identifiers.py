@@ -47,6 +47,18 @@ class Identifiers:
         self.open: set[int] = set()
         """What was sent on the present connection."""
 
+    def begin(self) -> Iterator[int]:
+        """A connection begins: which ones of nobody's the client is to be released of now."""
+        self.open.clear()
+        for packet_id, delivery in list(self.deliveries.items()):
+            if delivery.broker:
+                continue
+            if delivery.qos == 2:
+                self.open.add(packet_id)
+                yield packet_id
+            else:
+                del self.deliveries[packet_id]
+
     def give(self, broker: str, theirs: int, qos: int) -> int:
         """The client's identifier for a broker's; 0 if none is free."""
         packet_id = self._by_broker.get((broker, theirs))

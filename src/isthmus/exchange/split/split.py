@@ -261,13 +261,13 @@ class Split:
         greeting = self.greeting
         assert greeting is not None
         self._kept = self.subscribing.kept = kept
-        self.delivering.begin(kept.identifiers, greeting.connect.properties.receive_maximum)
         self.sessions.accepted(greeting.client_id, self, kept, greeting.expiry_s > 0)
         accepted = [part for part in self._parts.values() if part.is_accepted]
         for part in accepted:
             kept.brokers[part.name] = None
         self._set_beat(connack)
         self._out.append(frame)
+        self.delivering.begin(kept.identifiers, greeting.connect.properties.receive_maximum)
         self.flush()
         for part in accepted:
             if self.is_open:  # an orphan may have said all it had to say

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.packets import (
     PubAck,
     PubComp,
@@ -198,3 +199,14 @@ def test_what_was_refused_under_way_does_not_stand_in_the_way_of_a_new_message()
     assert client.heard() == []
     two.say(PubRec(5))
     assert client.heard() == [PubRec(5)]
+
+
+def test_identifiers_that_nobody_will_answer_any_more_are_free_again() -> None:
+    identifiers = Identifiers()
+    for _ in range(3):
+        assert identifiers.give("two", 1, 1) == 1
+        assert identifiers.give("two", 2, 2) == 2
+        assert list(identifiers.forget("two")) == [2]
+        assert list(identifiers.begin()) == [2]  # the client may have it still
+        identifiers.done(2)
+        assert not identifiers.deliveries
