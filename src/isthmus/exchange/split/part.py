@@ -162,10 +162,12 @@ class Part(Session):
             self.close()
             return
         self.happens(PartEvent.CONNECTED)
-        if self.read_holds:
-            wire.pause_reading()
         wire.write(self.split.connect_for(self))
         self._timer = self.host.call_later(self.split.relay.limits.broker_timeout_s, self.give_up)
+
+    def _readable(self) -> bool:
+        # Whoever does not read must not make a broker that answers look as if it did not.
+        return self.state is not PartState.GREETING and super()._readable()
 
     def give_up(self) -> None:
         """The broker does not answer."""
@@ -299,6 +301,8 @@ class Part(Session):
         self._agree(connack.properties)
         self._connack = connack
         self.happens(PartEvent.ACCEPTED)
+        if self.read_holds and self._readable():
+            self.wire.pause_reading()
         split.part_accepted(self, connack, frame)
 
     def _agree(self, granted: Properties) -> None:
@@ -588,7 +592,7 @@ class Part(Session):
 
     def beat(self, interval_s: float) -> None:
         """Half a keep-alive interval has passed: ask for a sign of life."""
-        if self.state is not PartState.OPEN:
+        if self.state not in (PartState.RESTORING, PartState.OPEN):
             return
         self._silent_s = 0.0 if self._heard or self.read_holds else self._silent_s + interval_s
         if self._silent_s >= SILENT_S:

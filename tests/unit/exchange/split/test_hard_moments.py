@@ -6,6 +6,7 @@ import pytest
 
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.packets import (
+    PingReq,
     PubAck,
     PubComp,
     Publish,
@@ -210,3 +211,39 @@ def test_identifiers_that_nobody_will_answer_any_more_are_free_again() -> None:
         assert list(identifiers.begin()) == [2]  # the client may have it still
         identifiers.done(2)
         assert not identifiers.deliveries
+
+
+# ---- who is there ------------------------------------------------------------------------------
+
+
+def test_a_client_that_does_not_read_makes_no_broker_away() -> None:
+    rig = SplitRig()
+    client = rig.joined()
+    client.session.pause_writing()
+    client.say(Publish("two/x", b"", qos=1, packet_id=1))
+    two = rig.connects("two")
+    two.accepts()
+    assert two.heard() == [Publish("two/x", b"", qos=1, packet_id=1)]
+    rig.host.run(30.0)
+    assert not rig.brokers.is_away("two")
+    two.say(PubAck(1))
+    assert client.heard() == []
+    client.session.resume_writing()
+    assert client.heard() == [PubAck(1)]
+
+
+def test_a_broker_that_hangs_while_it_is_given_back_subscriptions_is_away() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig)
+    rig.goes("two", two)
+    two = is_back(rig)
+    two.heard()
+    client.say(Publish("two/x", b"", qos=1, packet_id=3))
+    for _ in range(4):
+        rig.host.run(30.0)
+        rig.one.say()
+        rig.one.wire.feed(b"\xd0\x00")
+        client.say(PingReq())
+    assert R.IMPLEMENTATION_SPECIFIC_ERROR in [
+        each.reason_code for each in client.heard() if isinstance(each, PubAck)
+    ]
