@@ -543,7 +543,7 @@ class BrokerSource:
 
     def note_retained(self, topic: bytes, payload: bytes) -> None:
         """A client publishes it through the node, with the flag."""
-        if self.level != 5:
+        if self.level != 5 and self.subscriptions.matches(topic):
             self.flags.note(topic, payload)
 
     def _found(self, publish: Publish) -> None:
