@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -40,3 +41,30 @@ def test_what_is_held_is_covered_once(changes: list[tuple[bool, str]], most: int
             assert any(contains(mask(cover), mask(each)) for cover in told)
     if not wanted:
         assert not told
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), listed_filters), max_size=20), st.randoms())
+def test_what_is_refused_is_done_without(
+    changes: list[tuple[bool, str]], drawn: random.Random
+) -> None:
+    held, told = DisjointFilters(max_filters=6), set[str]()
+    for add, topic_filter in changes:
+        if topic_filter.startswith("$"):
+            continue
+        (held.add if add else held.remove)(topic_filter)
+        refused = drawn.choice(sorted(held.covers)) if held.covers and drawn.random() < 0.3 else ""
+        if refused:
+            held.refuse(refused)
+            assert refused not in held.covers
+        if drawn.random() < 0.1:
+            held.forgive()
+            assert all(any(contains(mask(c), mask(e)) for c in held.covers) for e in held._held)
+        assert not held.added.keys() & told
+        assert held.removed.keys() <= told
+        told = (told | held.added.keys()) - held.removed.keys()
+        held.added.clear()
+        held.removed.clear()
+        assert told == set(held.covers)
+        assert not told & held.refused
+        assert not any(mask(one) & mask(other) for one, other in combinations(told, 2))

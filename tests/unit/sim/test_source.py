@@ -364,3 +364,45 @@ def test_without_a_state_dir_the_session_ends_with_the_node() -> None:
     subscriber(b)
     fabric.settle()
     assert a.broker.sessions["isthmus-a-source"].expiry_s == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@LEVELS
+def test_a_session_that_is_new_repeats_nothing_and_so_nothing_is_taken_for_it(
+    level: int, qos: int
+) -> None:
+    fabric, a, h, b = line(level=level, state_dir=False)
+    at_b = subscriber(b, "t")
+    direct = a.client("d", direct=True)
+    fabric.settle()
+    direct.publish("t", b"known")
+    rest(fabric)
+    fabric.partition([a], [h])
+    direct.publish("t", b"on", qos=qos)  # and it is not acknowledged yet
+    fabric.run(0.1)
+    session = a.broker.sessions["isthmus-a-source"]
+    connection = session.connection
+    assert connection is not None
+    assert len(session.flight) == 1
+    a.broker.ended(session, clean=False)
+    connection.close()
+    fabric.run(0.5)
+    direct.publish("t", b"on", qos=qos)
+    fabric.heal()
+    rest(fabric)
+    assert at_b.payloads() == [b"known", b"on", b"on"]
+
+
+def test_a_topic_that_is_no_text_ends_no_session_while_filters_change() -> None:
+    fabric, a, _, b = line()
+    subscriber(b, "t/1")
+    fabric.settle()
+    source = a.host.own.source if a.host is not None else None
+    assert source is not None
+    sessions = source.injector.sessions
+    source.want(["t/#"], ["t/1"])
+    assert source.subscriptions.changing
+    source.frames(b"\x30\x06\x00\x02\xff\xfe\x00x", (0, 8))
+    assert a.exchange.counters["source_bad"] == 1
+    fabric.settle()
+    assert source.injector.sessions == sessions

@@ -33,6 +33,7 @@ class Echoes:
     __slots__ = (
         "_came",
         "_counts",
+        "_for_s",
         "_now",
         "_order",
         "_still_s",
@@ -42,8 +43,9 @@ class Echoes:
         "swallowed",
     )
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], for_s: float = ECHO_S) -> None:
         self._now = now
+        self._for_s = for_s
         self._counts: dict[int, int] = {}
         self._order: deque[tuple[float, int]] = deque()
         self._came: dict[int, int] = {}
@@ -83,12 +85,16 @@ class Echoes:
         self._counts[key] = self._counts.get(key, 0) + 1
         now_s = self._time()
         self._order.append((now_s, key))
-        if len(self._order) > MAX_REMEMBERED or self._order[0][0] < now_s - ECHO_S:
+        if len(self._order) > MAX_REMEMBERED or self._order[0][0] < now_s - self._for_s:
+            self._forget(now_s)
+
+    def forget_old(self) -> None:
+        if self._order and self._order[0][0] < (now_s := self._time()) - self._for_s:
             self._forget(now_s)
 
     def _forget(self, now_s: float) -> None:
         order = self._order
-        while order and (len(order) > MAX_REMEMBERED or order[0][0] < now_s - ECHO_S):
+        while order and (len(order) > MAX_REMEMBERED or order[0][0] < now_s - self._for_s):
             key = order.popleft()[1]
             _less(self._came if key in self._came else self._counts, key)
 
@@ -105,10 +111,9 @@ class Echoes:
         key = hash((topic, payload))
         if key not in self._counts:
             return False
-        if self._order and self._order[0][0] < (now_s := self._time()) - ECHO_S:
-            self._forget(now_s)
-            if key not in self._counts:
-                return False
+        self.forget_old()
+        if key not in self._counts:
+            return False
         _less(self._counts, key)
         self._came[key] = self._came.get(key, 0) + 1
         self.swallowed += 1

@@ -251,10 +251,18 @@ class BrokerSource:
         self.subscriptions.opened(level, resumed=self.keeps)
 
     def lost(self) -> None:
-        """What is in hand goes on; it comes again, and is known by its content."""
+        """What is in hand goes on; of a session that is kept it comes again, and is known then."""
         self.level = 0
         self.echoes.answers(False)
         self.subscriptions.lost()
+        if self.keeps:
+            self._remember_what_comes_again()
+        else:
+            self._unreleased.clear()
+        self._unacknowledged = {}
+        self._lately.clear()
+
+    def _remember_what_comes_again(self) -> None:
         now_s = self._host.now()
         if len(self._before) > MAX_BEFORE:
             self._before = {}
@@ -263,8 +271,6 @@ class BrokerSource:
                 self._before.setdefault(key, []).append(None)
         for taken in self._unacknowledged.values():
             self._before.setdefault(taken.key, []).append(taken)
-        self._unacknowledged = {}
-        self._lately.clear()
 
     def _granted(self, filters: Sequence[str], qos: int) -> None:
         if PRESENCE in filters:
@@ -367,16 +373,19 @@ class BrokerSource:
         if topic == _PRESENCE:
             self._heard(payload)
             return False
-        if self.subscriptions.changing and self.subscriptions.is_second(topic, payload):
-            self._counters["source_doubled"] += 1
-            return False
+        if self.subscriptions.changing:
+            if not is_valid_topic_name(topic):
+                return True  # it is found out when its route is asked for
+            if self.subscriptions.is_second(topic, payload):
+                self._counters["source_doubled"] += 1
+                return False
         if self.echoes and self.echoes.is_echo(topic, payload):
             self._echoed()
             return False
         if self.level == 5 or self.flags.is_plain(topic):
             return True
         if not is_valid_topic_name(topic):
-            return True  # it is found out when its route is asked for
+            return True
         message = Message(topic, payload, origin=self._exchange.node_id, arrived_s=self._host.now())
         self._exchange.client_run.end()
         if self.flags.judge(message):
@@ -543,7 +552,7 @@ class BrokerSource:
 
     def note_retained(self, topic: bytes, payload: bytes) -> None:
         """A client publishes it through the node, with the flag."""
-        if self.level != 5:
+        if self.level != 5 and self.subscriptions.matches(topic):
             self.flags.note(topic, payload)
 
     def _found(self, publish: Publish) -> None:

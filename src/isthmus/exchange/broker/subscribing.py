@@ -9,8 +9,8 @@ between.  Meanwhile both match, and a broker may deliver a message for each.  So
 ones match, while they are *going*, every second message of the same content is swallowed: if it was
 published twice within these moments, one of the two is lost.
 
-A filter that the broker refuses (a code of 0x80 or more) is told once and listed until it is not
-wanted any more, or a session begins.
+A filter that the broker refuses (a code of 0x80 or more, or none) is told once and listed until it
+is not wanted any more, or a session begins.  What it was to take the place of stays.
 
 Packets have at most `BATCH` filters, one packet at a time is not answered.  What the broker may be
 subscribed to is kept over a restart, before it is asked for (`save`): a session that the broker
@@ -21,7 +21,7 @@ still wanted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final
 
 from isthmus.mqtt.filters.disjoint import DisjointFilters
@@ -61,6 +61,8 @@ class BrokerSubscriptions:
         self._kept: set[str] = set()
         self._neighbors: set[str] = set()
         """What neighbors want, without what is only kept."""
+        self._told: set[str] = set()
+        """What the broker has been asked for and not been asked to end, or not answered so."""
         self._to_ask: dict[str, None] = {}
         self._to_end: dict[str, None] = {}
         self._asked: Sequence[str] = ()
@@ -101,6 +103,8 @@ class BrokerSubscriptions:
         self._kept.update(filters)
         for each in self._kept:
             self._wanted.add(each)
+        self._told |= self._kept
+        self._to_end |= dict.fromkeys(self._kept.difference(self._wanted.covers))
         self._changed()
 
     def forget_kept(self) -> None:
@@ -121,15 +125,19 @@ class BrokerSubscriptions:
 
     def _changed(self) -> None:
         wanted = self._wanted
+        for each in [each for each in self.refused if each not in wanted.refused]:
+            if each not in self._always:
+                del self.refused[each]
         if not wanted.added and not wanted.removed:
             return
         for each in wanted.added:
             self._to_end.pop(each, None)
             self._going.discard(each, 0)
-            self._to_ask[each] = None
+            if each not in self.granted or each in self._ended:
+                self._to_ask[each] = None
         for each in wanted.removed:
-            self.refused.pop(each, None)
-            if self._to_ask.pop(each, _ID) == _ID:
+            self._to_ask.pop(each, None)
+            if each in self._told:
                 self._to_end[each] = None
         wanted.added.clear()
         wanted.removed.clear()
@@ -143,8 +151,10 @@ class BrokerSubscriptions:
 
         If the session is `resumed` messages may come by it already.
         """
+        self._wanted.forgive()
+        self._changed()
         self._level = level
-        for each in self._wanted.covers if resumed else ():
+        for each in (*self._wanted.covers, *self._told) if resumed else ():
             self._index.add(each, 0)
         self._matching.clear()
         self.refused.clear()
@@ -165,6 +175,7 @@ class BrokerSubscriptions:
             self._asked = tuple(islice(self._to_ask, BATCH))
             for each in self._asked:
                 del self._to_ask[each]
+                self._told.add(each)
                 self._index.add(each, 0)
             self._matching.clear()
             for each in self._to_end:
@@ -189,21 +200,28 @@ class BrokerSubscriptions:
             return
         if isinstance(packet, SubAck) and self._asked:
             asked, self._asked = self._asked, ()
-            codes = dict(zip(asked, packet.reason_codes, strict=False))
+            said = packet.reason_codes[: len(asked)]
+            codes: dict[str, int] = dict(zip_longest(asked, said, fillvalue=_REFUSED))  # type: ignore[arg-type]
             for each, code in codes.items():
                 if code >= _REFUSED:
                     self._index.discard(each, 0)
+                    self._told.discard(each)
+                    self._to_end.pop(each, None)
+                    self._going.discard(each, 0)
                     self.refused[each] = code
+                    self._wanted.refuse(each)
                     self._refused_now(each, code)
             self._matching.clear()
             taken = [each for each, code in codes.items() if code < _REFUSED]
             self.granted |= dict.fromkeys(each for each in taken if each not in self._always)
             if taken:
                 self._granted(taken, min(codes[each] for each in taken))
+            self._changed()
         elif isinstance(packet, UnsubAck) and self._ended:
             ended, self._ended = self._ended, ()
             for each in ended:
                 self._going.discard(each, 0)
+                self._told.discard(each)
                 self.granted.pop(each, None)
                 if each not in self._to_ask and each not in self._wanted.covers:
                     self._index.discard(each, 0)

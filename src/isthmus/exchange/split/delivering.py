@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.split.identifiers import Identifiers
-from isthmus.exchange.split.life import PartState
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import (
@@ -45,13 +44,18 @@ class Delivering:
 
     def begin(self, identifiers: Identifiers, receive_maximum: int | None) -> None:
         self.identifiers = identifiers
-        identifiers.open.clear()
         self._receive_maximum = receive_maximum or IDENTIFIERS
+        for packet_id in identifiers.begin():
+            self._split.answer(acknowledgment(PUBREL, packet_id))
 
     def publish(self, part: Part, frame: bytes) -> None:
         """A PUBLISH of a broker."""
         if not frame[0] & QOS:
             self._split.answer(frame)
+            return
+        _, at = topic_bounds(frame)
+        if self.identifiers.is_open(part.name, packet_id_at(frame, at)):
+            self._publish(part, frame)  # again: the client may be about to answer it
         elif self._held or len(self.identifiers.open) >= self._receive_maximum:
             self._held.append((part, frame))
             if len(self._held) > len(self._split.brokers.names):
@@ -93,9 +97,7 @@ class Delivering:
         elif head == PUBREC and not refused:
             self._split.answer(acknowledgment(PUBREL, packet_id))
         while self._held and len(self.identifiers.open) < self._receive_maximum:
-            part, held = self._held.popleft()
-            if part.state is PartState.OPEN:
-                self._publish(part, held)
+            self._publish(*self._held.popleft())
 
     def lost(self, part: Part) -> None:
         """What it has sent it sends again."""

@@ -47,6 +47,18 @@ class Identifiers:
         self.open: set[int] = set()
         """What was sent on the present connection."""
 
+    def begin(self) -> Iterator[int]:
+        """A connection begins: which ones of nobody's the client is to be released of now."""
+        self.open.clear()
+        for packet_id, delivery in list(self.deliveries.items()):
+            if delivery.broker:
+                continue
+            if delivery.qos == 2:
+                self.open.add(packet_id)
+                yield packet_id
+            else:
+                del self.deliveries[packet_id]
+
     def give(self, broker: str, theirs: int, qos: int) -> int:
         """The client's identifier for a broker's; 0 if none is free."""
         packet_id = self._by_broker.get((broker, theirs))
@@ -60,6 +72,10 @@ class Identifiers:
             self._by_broker[broker, theirs] = packet_id
         self.open.add(packet_id)
         return packet_id
+
+    def is_open(self, broker: str, theirs: int) -> bool:
+        """Whether it was sent on the present connection and is not answered."""
+        return self._by_broker.get((broker, theirs)) in self.open
 
     def done(self, packet_id: int) -> Delivery | None:
         """The client has answered for the last time."""

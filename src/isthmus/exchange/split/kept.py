@@ -51,9 +51,15 @@ class KeptSession:
     """Where it has a session."""
     wanted: dict[str, dict[str, Wanted]] = field(default_factory=dict)
     """By broker and topic filter."""
+    untold: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Of these, what a broker that was away has not granted yet."""
+    unwanted: dict[str, dict[str, None]] = field(default_factory=dict)
+    """What a broker that was away is to be unsubscribed from."""
     identifiers: Identifiers = field(default_factory=Identifiers)
     releases: dict[int, str] = field(default_factory=dict)
     """Where its own QoS 2 messages went that it has not released."""
+    refused: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By broker, QoS 2 messages that were refused under way; the broker may have them."""
 
 
 class KeptSessions:
@@ -131,7 +137,13 @@ class KeptSessions:
         for record in kept_records.read(state).records if state is not None else ():
             try:
                 client_id, session = _read(record, names)
-            except (KeyError, TypeError, ValueError, RemoteProtocolError) as error:
+            except (
+                AttributeError,
+                KeyError,
+                TypeError,
+                ValueError,
+                RemoteProtocolError,
+            ) as error:
                 self._host.log("error", "a kept session cannot be read", cause=str(error))
                 continue
             self._sessions[client_id] = session
@@ -143,7 +155,13 @@ def _record(client_id: str, session: KeptSession) -> bytes:
         for broker, theirs in session.wanted.items()
     }
     return json.dumps(
-        {"id": client_id, "brokers": list(session.brokers), "wanted": wanted}
+        {
+            "id": client_id,
+            "brokers": list(session.brokers),
+            "wanted": wanted,
+            "untold": {broker: list(theirs) for broker, theirs in session.untold.items()},
+            "unwanted": {broker: list(theirs) for broker, theirs in session.unwanted.items()},
+        }
     ).encode()
 
 
@@ -160,4 +178,13 @@ def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession]:
                 session.wanted.setdefault(broker, {})[topic_filter] = Wanted(
                     subscription, int(identifier)
                 )
+    for kept, of_brokers in (
+        (session.untold, entry.get("untold", {})),
+        (session.unwanted, entry.get("unwanted", {})),
+    ):
+        for broker, filters in of_brokers.items():
+            for topic_filter in filters:
+                check_topic_filter(topic_filter, shared_subscriptions=False)
+            if broker in names:
+                kept[broker] = dict.fromkeys(filters)
     return str(entry["id"]), session

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from isthmus.errors import ProtocolError, RemoteProtocolError
 from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionStatus, Wire
-from isthmus.exchange.split.kept import Wanted
+from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
@@ -75,6 +75,7 @@ class Part(Session):
         "_heard",
         "_leaving",
         "_out",
+        "_releasing",
         "_restoring",
         "_silent_s",
         "_timer",
@@ -87,8 +88,6 @@ class Part(Session):
         "refused_flags",
         "split",
         "state",
-        "untold",
-        "unwanted",
     )
 
     def __init__(self, split: Split, name: str) -> None:
@@ -111,10 +110,7 @@ class Part(Session):
         self._flight: dict[int, int] = {}
         """The client's identifiers that are in use here, and which packet comes next."""
         self._restoring: set[int] = set()
-        self.untold: dict[str, None] = {}
-        """Filters that were subscribed to while the broker was away."""
-        self.unwanted: dict[str, None] = {}
-        """Filters that were unsubscribed from while the broker was away."""
+        self._releasing: dict[int, None] = {}
         self._heard = True
         self._leaving = False
         """The client has gone, and waits only for what it said to be said."""
@@ -166,10 +162,12 @@ class Part(Session):
             self.close()
             return
         self.happens(PartEvent.CONNECTED)
-        if self.read_holds:
-            wire.pause_reading()
         wire.write(self.split.connect_for(self))
         self._timer = self.host.call_later(self.split.relay.limits.broker_timeout_s, self.give_up)
+
+    def _readable(self) -> bool:
+        # Whoever does not read must not make a broker that answers look as if it did not.
+        return self.state is not PartState.GREETING and super()._readable()
 
     def give_up(self) -> None:
         """The broker does not answer."""
@@ -228,13 +226,15 @@ class Part(Session):
         flight, self._flight = self._flight, {}
         for packet_id, answer in flight.items():
             if answer in (PUBACK, PUBREC):
+                if answer == PUBREC:
+                    self.split.refused_under_way(self.name, packet_id)
                 self.split.released(packet_id)
                 self.split.answer(acknowledgment(answer, packet_id, b"\x83"))
             elif answer == PUBCOMP:
                 self._waiting.appendleft(acknowledgment(PUBREL, packet_id))
                 self._waiting_bytes += 4
             elif answer in (_SUBACK, _UNSUBACK):
-                self.split.subscribing.cannot(self, packet_id)
+                self.split.subscribing.cannot(self, packet_id, was_sent=True)
             else:
                 self._flight[packet_id] = answer
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
@@ -301,6 +301,8 @@ class Part(Session):
         self._agree(connack.properties)
         self._connack = connack
         self.happens(PartEvent.ACCEPTED)
+        if self.read_holds and self._readable():
+            self.wire.pause_reading()
         split.part_accepted(self, connack, frame)
 
     def _agree(self, granted: Properties) -> None:
@@ -311,18 +313,25 @@ class Part(Session):
         if granted.maximum_qos is not None:
             self.refused_flags |= 0x04 if granted.maximum_qos else QOS
 
-    def restore(self, wanted: dict[str, Wanted], *, lost: bool) -> None:
+    def restore(self, kept: KeptSession) -> None:
         """Subscribe to what the client wants and this broker does not know, and the other way.
 
-        `lost`: the broker knows nothing.
+        If it knows nothing any more that is everything.  What is not answered is told again.  QoS 2
+        messages that were refused are released first: their identifiers may be used again.
         """
-        kept = wanted if lost else {each: wanted[each] for each in self.untold if each in wanted}
-        unwanted = [] if lost else list(self.unwanted)
-        self.untold.clear()
-        self.unwanted.clear()
+        wanted = kept.wanted.get(self.name, {})
+        if not self.present:
+            kept.untold[self.name] = dict.fromkeys(wanted)
+            kept.unwanted.pop(self.name, None)
+            kept.refused.pop(self.name, None)
+        self._releasing = kept.refused.setdefault(self.name, {})
+        for packet_id in self._releasing:
+            self._write(acknowledgment(PUBREL, packet_id))
+        unwanted = list(kept.unwanted.get(self.name, ()))
         by_identifier: dict[int, list[Subscription]] = {}
-        for each in kept.values():
-            by_identifier.setdefault(each.identifier, []).append(each.subscription)
+        for name in kept.untold.get(self.name, ()):
+            if (each := wanted.get(name)) is not None:
+                by_identifier.setdefault(each.identifier, []).append(each.subscription)
         for identifier, theirs in by_identifier.items():
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
@@ -339,7 +348,7 @@ class Part(Session):
     def _restoring_id(self) -> int:
         """One that the client does not use at this broker; of its own it sends nothing yet."""
         packet_id = min(self._restoring, default=IDENTIFIERS + 1) - 1
-        while packet_id in self._flight:
+        while packet_id in self._flight or packet_id in self._releasing:
             packet_id -= 1
         self._restoring.add(packet_id)
         return packet_id
@@ -348,9 +357,10 @@ class Part(Session):
         self._write(encode(packet, self.split.level))
 
     def _restored_if_all(self) -> None:
-        if self._restoring or self.state is not PartState.RESTORING:
+        if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
+        self.split.part_restored(self)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
             self._waiting_bytes -= len(frame)
@@ -381,7 +391,7 @@ class Part(Session):
             self._greeted(frame)
         elif self.state is PartState.REFUSED or self.state is PartState.CLOSED:
             pass
-        elif frame[0] in (_SUBACK, _UNSUBACK) and self._restores(frame):
+        elif frame[0] in (PUBCOMP, _SUBACK, _UNSUBACK) and self._restores(frame):
             self._restored_if_all()
         elif not self.split.is_open:
             self._early.append(frame)
@@ -406,6 +416,8 @@ class Part(Session):
 
     def _restores(self, frame: bytes) -> bool:
         packet_id = packet_id_at(frame, body_offset(frame, 0))
+        if frame[0] == PUBCOMP:
+            return self._releasing.pop(packet_id, 0) is None
         if packet_id not in self._restoring:
             return False
         self._restoring.discard(packet_id)
@@ -477,7 +489,7 @@ class Part(Session):
 
     def pass_on(self, frame: bytes) -> None:
         """An answer to what the broker sent."""
-        if self.state is PartState.OPEN or (
+        if self.state in (PartState.RESTORING, PartState.OPEN) or (
             self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
         ):
             self._write(frame)
@@ -580,7 +592,7 @@ class Part(Session):
 
     def beat(self, interval_s: float) -> None:
         """Half a keep-alive interval has passed: ask for a sign of life."""
-        if self.state is not PartState.OPEN:
+        if self.state not in (PartState.RESTORING, PartState.OPEN):
             return
         self._silent_s = 0.0 if self._heard or self.read_holds else self._silent_s + interval_s
         if self._silent_s >= SILENT_S:

@@ -261,13 +261,13 @@ class Split:
         greeting = self.greeting
         assert greeting is not None
         self._kept = self.subscribing.kept = kept
-        self.delivering.begin(kept.identifiers, greeting.connect.properties.receive_maximum)
         self.sessions.accepted(greeting.client_id, self, kept, greeting.expiry_s > 0)
         accepted = [part for part in self._parts.values() if part.is_accepted]
         for part in accepted:
             kept.brokers[part.name] = None
         self._set_beat(connack)
         self._out.append(frame)
+        self.delivering.begin(kept.identifiers, greeting.connect.properties.receive_maximum)
         self.flush()
         for part in accepted:
             if self.is_open:  # an orphan may have said all it had to say
@@ -279,7 +279,14 @@ class Split:
         """Give a broker what it does not know; and forget what it has forgotten."""
         if not part.present:
             self.delivering.forget(part)
-        part.restore(self._kept.wanted.get(part.name, {}), lost=not part.present)
+        part.restore(self._kept)
+
+    def part_restored(self, part: Part) -> None:
+        """It has answered all that it was told of."""
+        untold = self._kept.untold.pop(part.name, None)
+        unwanted = self._kept.unwanted.pop(part.name, None)
+        if untold or unwanted:
+            self.kept_changed()
 
     def restored(self, part: Part, refused: int) -> None:
         if refused and self.greeting is not None:
@@ -378,6 +385,10 @@ class Split:
         for part in had:
             part.pass_on(frame)
         self.answer(acknowledgment(PUBCOMP, packet_id, b"\x92" if self.level == 5 else b""))
+
+    def refused_under_way(self, broker: str, packet_id: int) -> None:
+        """A QoS 2 message that the broker may have got."""
+        self._kept.refused.setdefault(broker, {})[packet_id] = None
 
     def released(self, packet_id: int) -> None:
         self._kept.releases.pop(packet_id, None)

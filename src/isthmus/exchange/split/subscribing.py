@@ -43,7 +43,7 @@ _AWAY = -1
 class Request:
     """What a client has asked for and has not been answered."""
 
-    __slots__ = ("_codes", "_places", "packet", "settled", "undoing", "waits")
+    __slots__ = ("_codes", "_places", "packet", "settled", "undoing", "unsure", "waits")
 
     def __init__(
         self, packet: Subscribe | Unsubscribe, brokers_of: Iterable[Sequence[str]]
@@ -58,6 +58,8 @@ class Request:
             for name in names:
                 self._places.setdefault(name, []).append(index)
         self.waits = set(self._places)
+        self.unsure: set[str] = set()
+        """Brokers that went when they had been asked, and may have granted it."""
         self.settled = False
         """All have answered; what is now waited for is what is taken back."""
         self.undoing: dict[str, Unsubscribe] = {}
@@ -113,6 +115,14 @@ class Request:
             codes = self._codes[at]
             if not _refused(codes) and any(code != _AWAY for code in codes.values()):
                 yield self.packet.subscriptions[at], codes[name] == _AWAY
+
+    def refused_filters(self, name: str) -> Iterable[str]:
+        """Of what a broker was asked for what the client does not have."""
+        assert isinstance(self.packet, Subscribe)
+        for at in self._places[name]:
+            codes = self._codes[at]
+            if _refused(codes) or all(code == _AWAY for code in codes.values()):
+                yield self.packet.subscriptions[at].topic_filter
 
     def undo(self) -> dict[str, Unsubscribe]:
         """What has to be taken back, by broker, because another one refuses it."""
@@ -185,14 +195,14 @@ class Subscribing:
             request.answered(part.name, packet.reason_codes)
         self._answer_if_all(request, frame if request.is_whole else b"")
 
-    def cannot(self, part: Part, packet_id: int) -> None:
-        """A broker is away, or does not want this client."""
+    def cannot(self, part: Part, packet_id: int, *, was_sent: bool = False) -> None:
+        """A broker is away, or does not want this client; it may have got what `was_sent`."""
         request = self._requests.get(packet_id)
         if request is None or not request.awaits(part.name):
             return
         v5 = self._split.level == 5
         if (undone := request.undoing.pop(part.name, None)) is not None:
-            part.unwanted |= dict.fromkeys(undone.topic_filters)
+            self._unwanted(part.name).update(dict.fromkeys(undone.topic_filters))
         elif part.state is PartState.REFUSED:
             no = ReasonCode.NOT_AUTHORIZED if v5 else ReasonCode.UNSPECIFIED_ERROR
             if isinstance(request.packet, Unsubscribe):
@@ -200,6 +210,8 @@ class Subscribing:
             request.refused(part.name, no)
         else:
             request.is_away(part.name)
+            if was_sent:
+                request.unsure.add(part.name)
         self._answer_if_all(request)
 
     def _answer_if_all(self, request: Request, whole: bytes = b"") -> None:
@@ -208,6 +220,8 @@ class Subscribing:
         if request.waits or self._requests.get(packet_id) is not request:
             return
         if not request.settled:
+            if self._ask_who_is_back(request):
+                return
             request.settled = True
             request.undoing = request.undo()
             for name, packet in list(request.undoing.items()):
@@ -219,23 +233,42 @@ class Subscribing:
         self._remember(request)
         self._split.answer(whole or request.answer(level))
 
+    def _ask_who_is_back(self, request: Request) -> bool:
+        """Those that were away and are not any more: nobody tells them later."""
+        parts = [self._split.part(name) for name in request.brokers if request.was_away(name)]
+        back = [part for part in parts if part.state is not PartState.AWAY]
+        request.waits.update(part.name for part in back)
+        for part in back:
+            part.send(encode(request.part(part.name), self._split.level))
+            part.flush()
+        return bool(back)
+
+    def _untold(self, name: str) -> dict[str, None]:
+        return self.kept.untold.setdefault(name, {})
+
+    def _unwanted(self, name: str) -> dict[str, None]:
+        return self.kept.unwanted.setdefault(name, {})
+
     def _remember(self, request: Request) -> None:
         packet = request.packet
         for name in request.brokers:
-            part = self._split.part(name)
             wanted = self.kept.wanted.setdefault(name, {})
+            untold, unwanted = self._untold(name), self._unwanted(name)
             if isinstance(packet, Subscribe):
                 identifiers = packet.properties.subscription_identifiers
-                for each, untold in request.granted(name):
+                for each, is_untold in request.granted(name):
                     wanted[each.topic_filter] = Wanted(each, identifiers[0] if identifiers else 0)
-                    part.unwanted.pop(each.topic_filter, None)
-                    if untold:
-                        part.untold[each.topic_filter] = None
+                    unwanted.pop(each.topic_filter, None)
+                    if is_untold:
+                        untold[each.topic_filter] = None
+                if name in request.unsure and request.was_away(name):
+                    for topic_filter in request.refused_filters(name):
+                        (untold if topic_filter in wanted else unwanted)[topic_filter] = None
             else:
                 for topic_filter in packet.topic_filters:
                     if wanted.pop(topic_filter, None) is not None and request.was_away(name):
-                        part.unwanted[topic_filter] = None
-                    part.untold.pop(topic_filter, None)
+                        unwanted[topic_filter] = None
+                    untold.pop(topic_filter, None)
         self._split.kept_changed()
 
     def over(self) -> None:

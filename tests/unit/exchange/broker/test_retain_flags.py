@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from isthmus.exchange.broker import retain_flags
-from isthmus.exchange.broker.retain_flags import AGAIN_S, NOTED_S, RetainFlags
+from isthmus.exchange.broker.echoes import MAX_REMEMBERED
+from isthmus.exchange.broker.retain_flags import AGAIN_S, GIVE_UP_S, NOTED_S, RetainFlags
 from isthmus.exchange.traffic.message import Message
 from isthmus.sim.engine import Engine
 
@@ -115,3 +116,44 @@ def test_there_is_a_limit() -> None:
     large = bytes(retain_flags.MAX_WAITING_BYTES)
     assert broker.publish(large, b"0") is False
     assert broker.unasked == 2
+
+
+def test_what_is_noted_in_vain_is_bounded_and_forgotten() -> None:
+    broker = Broker()
+    for _ in range(MAX_REMEMBERED + 10):
+        broker.core.note(b"t", b"1")  # which the broker does not take
+    assert len(broker.core._noted._order) == MAX_REMEMBERED
+    broker.publish(b"", b"u")
+    broker.answer()
+    assert not broker.core.is_plain(b"u")
+    broker.run(NOTED_S / 2)
+    broker.core.note(b"t", b"1")
+    broker.run(NOTED_S / 2 + 1)
+    assert broker.publish(b"1") is True, "the last one was noted lately"
+    broker.run(AGAIN_S / 2)
+    broker.publish(b"", b"u")
+    broker.answer()
+    broker.run(NOTED_S / 2)
+    broker.publish(b"", b"u")
+    assert broker.core.is_plain(b"u")
+
+
+def test_a_broker_that_does_not_answer_is_not_waited_for() -> None:
+    broker = Broker()
+    assert broker.publish(b"1") is None
+    broker.run(1.0)
+    assert broker.publish(b"2") is None
+    assert broker.publish(b"3", b"u") is None
+    broker.run(GIVE_UP_S - 1.0)
+    assert broker.gone_on == [(b"1", False), (b"2", False)]
+    assert broker.unasked == 2
+    assert broker.publish(b"4") is False
+    broker.run(1.0)
+    assert broker.gone_on[2:] == [(b"3", False)]
+    for _ in range(3):
+        broker.run(AGAIN_S + 1)
+        assert broker.publish(b"5") is False
+    assert [list(topics) for topics, _ in broker.asked] == [[b"t"], [b"u"]], "once"
+    broker.asked.pop(0)[1]({b"t": b"5"})
+    assert broker.found == [(b"t", b"5")]
+    assert broker.publish(b"6") is None

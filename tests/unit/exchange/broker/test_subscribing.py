@@ -27,7 +27,7 @@ class Broker:
         assert isinstance(filters, tuple)
         self.saved = sorted(filters)
 
-    def answer(self, refuses: str = "") -> tuple[str, ...]:
+    def answer(self, refuses: str = "", codes_said: int = BATCH) -> tuple[str, ...]:
         """Answer the packet that waits; the filters in it."""
         packet = self.asked.pop(0)
         assert not self.asked, "one at a time"
@@ -39,7 +39,7 @@ class Broker:
             ReasonCode.NOT_AUTHORIZED if each == refuses else ReasonCode.GRANTED_QOS_2
             for each in filters
         )
-        self.core.answered(SubAck(packet.packet_id, tuple(codes)))
+        self.core.answered(SubAck(packet.packet_id, tuple(codes)[:codes_said]))
         return filters
 
     def answer_all(self) -> list[tuple[str, ...]]:
@@ -127,3 +127,64 @@ def test_a_session_that_is_resumed_has_its_filters_before_it_is_asked() -> None:
     broker.core.keep([f"t/{number}" for number in range(2 * BATCH)])
     broker.core.opened(4, resumed=True)
     assert all(broker.core.matches(b"t/%d" % number) for number in range(2 * BATCH))
+
+
+def test_a_filter_that_is_refused_takes_nothing_along() -> None:
+    broker = Broker()
+    broker.core.want(["a/+", "b"], [])
+    broker.core.opened(5)
+    broker.answer()
+    broker.core.want(["#"], [])
+    assert broker.answer(refuses="#") == ("#",)
+    assert not broker.asked, "what it was to take the place of stays"
+    assert set(broker.core.granted) == {"a/+", "b"}
+    assert broker.core.refused == {"#": 0x87}
+    assert not broker.core.changing
+    broker.core.want(["+/b"], [])
+    assert broker.answer(refuses="+/+") == ("+/+",)
+    broker.core.want(["c"], [])
+    assert broker.answer_all() == [("c",)]
+    assert set(broker.core.granted) == {"a/+", "b", "c"}
+    broker.core.lost()
+    broker.core.opened(5)
+    assert broker.answer(refuses="#") == ("$here", "#"), "the next session may have it"
+    assert set(broker.answer(refuses="+/+")) == {"+/+", "b", "c"}
+    assert broker.answer_all() == [("a/+",)]
+    assert broker.core.refused == {"#": 0x87, "+/+": 0x87}
+    broker.core.want([], ["#", "+/b"])
+    assert not broker.core.refused
+    assert set(broker.core.granted) == {"a/+", "b", "c"}
+
+
+def test_what_a_broker_says_nothing_of_is_refused() -> None:
+    broker = Broker()
+    broker.core.want(["a", "b"], [])
+    broker.core.opened(5)
+    broker.answer(codes_said=2)
+    assert broker.refused == [("b", 0x80)]
+    assert broker.granted == ["$here", "a"]
+    assert not broker.core.matches(b"b")
+
+
+def test_what_the_last_life_had_not_given_back_is_given_back() -> None:
+    broker = Broker()
+    broker.core.keep(["a/#", "a/b", "+/c"])
+    broker.core.want(["+/d"], [])
+    broker.core.opened(5, resumed=True)
+    assert broker.core.changing
+    asked = broker.answer_all()
+    assert asked[0] == ("$here", "#")
+    assert {each for packet in asked[1:] for each in packet} == {"-", "a/#", "a/b", "+/c"}
+    assert broker.saved == ["#"]
+
+
+def test_a_filter_of_a_resumed_session_is_given_back_before_it_is_asked_for_again() -> None:
+    broker = Broker()
+    topics = [f"t/{number}" for number in range(2 * BATCH)]
+    broker.core.want(topics, [])
+    broker.core.opened(5)
+    broker.answer_all()
+    broker.core.lost()
+    broker.core.opened(5, resumed=True)
+    broker.core.want([], topics[-1:])
+    assert broker.answer_all()[-1] == ("-", topics[-1])

@@ -1,0 +1,249 @@
+"""Two things at once: what happens to a part while it is being opened, restored or held."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.mqtt.packets import (
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from isthmus.mqtt.properties import Properties
+from isthmus.mqtt.reason_codes import ReasonCode
+from support.split_rig import RigBroker, RigClient, SplitRig
+
+R = ReasonCode
+FOR_EVER = Properties(session_expiry_interval=0xFFFF_FFFF)
+
+
+def with_two(rig: SplitRig, level: int = 5, **connect: object) -> tuple[RigClient, RigBroker]:
+    """A client that has subscribed to all, at both brokers."""
+    client = rig.joined("c", level, **connect)
+    client.say(Subscribe(1, (Subscription("#", qos=2),)))
+    two = rig.connects("two")
+    two.accepts()
+    two.heard()
+    rig.one.heard()
+    for broker in (two, rig.one):
+        broker.say(SubAck(1, (R.GRANTED_QOS_2,)))
+    client.heard()
+    return client, two
+
+
+def is_back(rig: SplitRig, **said: object) -> RigBroker:
+    rig.comes_back("two")
+    two = rig.connects("two")
+    two.accepts(**said)
+    return two
+
+
+# ---- subscriptions -----------------------------------------------------------------------------
+
+
+def test_what_is_not_answered_yet_is_told_again() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)), Unsubscribe(3, ("#",)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)), UnsubAck(3, (R.SUCCESS,)))
+    client.heard()
+    expected = [Subscribe(65_535, (Subscription("+/+"),)), Unsubscribe(65_534, ("#",))]
+    two = is_back(rig, session_present=True)
+    assert two.heard() == expected
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)
+    assert two.heard() == expected
+    two.say(SubAck(65_535, (R.GRANTED_QOS_0,)))
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)
+    assert expected[1] in two.heard()
+
+
+def test_a_broker_that_dies_while_it_is_given_back_what_it_lost() -> None:
+    rig = SplitRig()
+    _client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    expected = [Subscribe(65_535, (Subscription("#", qos=2),))]
+    two = is_back(rig)
+    assert two.heard() == expected
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)  # it has one since the CONNECT before
+    assert two.heard() == expected
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_broker_that_is_back_before_the_others_have_answered(kept: bool) -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)))
+    two = is_back(rig, session_present=kept)
+    if not kept:
+        two.heard()
+        two.say(SubAck(65_535, (R.GRANTED_QOS_2,)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    assert two.heard() == [Subscribe(2, (Subscription("+/+"),))]
+    assert client.heard() == []
+    two.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    assert client.heard() == [SubAck(2, (R.GRANTED_QOS_0,))]
+
+
+def test_what_was_told_to_nobody_is_told_to_the_next_connection() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER, clean_start=False)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    client.heard()
+    client.hangs_up()
+    rig.comes_back("two")
+    client = rig.client("c", properties=FOR_EVER, clean_start=False)
+    rig.connects("one").accepts(session_present=True)
+    two = rig.connects("two")
+    two.accepts(session_present=True)
+    assert two.heard() == [Subscribe(65_535, (Subscription("+/+"),))]
+
+
+def test_a_filter_that_is_refused_stays_nowhere() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    client.say(Subscribe(2, (Subscription("two/x"), Subscription("+/+"))))
+    two.heard()
+    rig.one.heard()
+    rig.goes("two", two)  # which may have granted both
+    rig.one.say(SubAck(2, (R.NOT_AUTHORIZED,)))
+    assert client.heard() == [SubAck(2, (R.IMPLEMENTATION_SPECIFIC_ERROR, R.NOT_AUTHORIZED))]
+    two = is_back(rig, session_present=True)
+    assert two.heard() == [Unsubscribe(65_535, ("two/x", "+/+"))]
+
+
+# ---- messages ----------------------------------------------------------------------------------
+
+
+def test_answers_reach_a_broker_that_is_given_back_subscriptions() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    rig.goes("two", two)
+    client.say(Subscribe(2, (Subscription("+/+"),)))
+    rig.one.heard()
+    rig.one.say(SubAck(2, (R.GRANTED_QOS_0,)))
+    client.heard()
+    two = is_back(rig, session_present=True)
+    two.heard()
+    two.say(Publish("two/a", b"1", qos=1, packet_id=7))
+    two.say(Publish("two/a", b"2", qos=2, packet_id=8))
+    assert len(client.heard()) == 2
+    client.say(PubAck(7), PubRec(8))
+    assert two.heard() == [PubAck(7), PubRec(8)]
+
+
+def test_what_is_beyond_the_receive_maximum_waits_also_while_subscriptions_are_given_back() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=replace_maximum(1))
+    rig.goes("two", two)
+    two = is_back(rig)
+    two.heard()
+    rig.one.say(Publish("a", b"1", qos=1, packet_id=1))
+    two.say(Publish("two/a", b"2", qos=1, packet_id=7))
+    assert client.heard() == [Publish("a", b"1", qos=1, packet_id=1)]
+    client.say(PubAck(1))
+    assert client.heard() == [Publish("two/a", b"2", qos=1, packet_id=7)]
+
+
+def test_what_a_broker_sends_again_is_not_held_behind_itself() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=replace_maximum(2))
+    rig.one.say(Publish("a", b"1", qos=1, packet_id=1))
+    two.say(Publish("two/a", b"2", qos=2, packet_id=7))
+    assert len(client.heard()) == 2
+    rig.goes("two", two)
+    two = is_back(rig, session_present=True)
+    again = Publish("two/a", b"2", qos=2, packet_id=7, dup=True)
+    two.say(again)
+    assert client.heard() == [again]
+    client.say(PubRec(7))
+    two.say(PubRel(7))
+    assert client.heard() == [PubRel(7)]
+    client.say(PubComp(7), PubAck(1))
+    assert client.heard() == []
+
+
+def replace_maximum(most: int) -> Properties:
+    return Properties(session_expiry_interval=0xFFFF_FFFF, receive_maximum=most)
+
+
+def test_what_was_refused_under_way_does_not_stand_in_the_way_of_a_new_message() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=FOR_EVER)
+    client.say(Publish("two/x", b"old", qos=2, packet_id=5))
+    two.heard()
+    rig.goes("two", two)  # its PUBREC is lost
+    assert client.heard() == [PubRec(5, R.IMPLEMENTATION_SPECIFIC_ERROR)]
+    two = is_back(rig, session_present=True)
+    client.say(Publish("two/x", b"new", qos=2, packet_id=5))
+    assert two.heard() == [PubRel(5)]  # else it would take the new one for the old one
+    two.say(PubComp(5))
+    assert two.heard() == [Publish("two/x", b"new", qos=2, packet_id=5)]
+    assert client.heard() == []
+    two.say(PubRec(5))
+    assert client.heard() == [PubRec(5)]
+
+
+def test_identifiers_that_nobody_will_answer_any_more_are_free_again() -> None:
+    identifiers = Identifiers()
+    for _ in range(3):
+        assert identifiers.give("two", 1, 1) == 1
+        assert identifiers.give("two", 2, 2) == 2
+        assert list(identifiers.forget("two")) == [2]
+        assert list(identifiers.begin()) == [2]  # the client may have it still
+        identifiers.done(2)
+        assert not identifiers.deliveries
+
+
+# ---- who is there ------------------------------------------------------------------------------
+
+
+def test_a_client_that_does_not_read_makes_no_broker_away() -> None:
+    rig = SplitRig()
+    client = rig.joined()
+    client.session.pause_writing()
+    client.say(Publish("two/x", b"", qos=1, packet_id=1))
+    two = rig.connects("two")
+    two.accepts()
+    assert two.heard() == [Publish("two/x", b"", qos=1, packet_id=1)]
+    rig.host.run(30.0)
+    assert not rig.brokers.is_away("two")
+    two.say(PubAck(1))
+    assert client.heard() == []
+    client.session.resume_writing()
+    assert client.heard() == [PubAck(1)]
+
+
+def test_a_broker_that_hangs_while_it_is_given_back_subscriptions_is_away() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig)
+    rig.goes("two", two)
+    two = is_back(rig)
+    two.heard()
+    client.say(Publish("two/x", b"", qos=1, packet_id=3))
+    for _ in range(4):
+        rig.host.run(30.0)
+        rig.one.say()
+        rig.one.wire.feed(b"\xd0\x00")
+        client.say(PingReq())
+    assert R.IMPLEMENTATION_SPECIFIC_ERROR in [
+        each.reason_code for each in client.heard() if isinstance(each, PubAck)
+    ]
