@@ -13,7 +13,7 @@ TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 STARS = "isthmus_stars:StarPerTopic"
 QUICK = 50
 QUICK_ATTACKS = 12
-QUICK_SEVERAL = 4
+QUICK_SEVERAL = 3
 QUICK_MESHES = 15
 QUICK_APART = 8
 LONG = 2_000
@@ -102,11 +102,13 @@ def test_from_brokers(algorithm: str, profile: str) -> None:
     assert soaked.deliveries > QUICK_ATTACKS
 
 
+@pytest.mark.parametrize("confirm", ["local", "fabric"])
 @pytest.mark.parametrize("profile", PROFILES + ATTACKS)
 @pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "skipgraph"])
-def test_schedules_with_several_brokers(algorithm: str, profile: str) -> None:
+def test_schedules_with_several_brokers(algorithm: str, profile: str, confirm: str) -> None:
     """Two brokers behind each node, of which one at a time crashes."""
-    soaked = soak(f"{algorithm}?brokers=2", range(QUICK_SEVERAL), profile=profile)
+    named = f"{algorithm}?brokers=2&confirm={confirm}"
+    soaked = soak(named, range(QUICK_SEVERAL), profile=profile)
     assert not soaked.failures, soaked.failures[0]
     assert soaked.deliveries > QUICK_SEVERAL
 
