@@ -301,7 +301,7 @@ class Split:
 
     def kept_changed(self) -> None:
         if self.greeting is not None and self.greeting.expiry_s:
-            self.sessions.changed()
+            self.sessions.changed(self.greeting.client_id)
 
     # ---- packets of the client -------------------------------------------------------------
 
