@@ -16,6 +16,7 @@ within the same bound.  QoS 0 is dropped and counted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,11 @@ RESTORED_AT_ONCE: Final = 100
 """Filters in one SUBSCRIBE."""
 SILENT_S: Final = 10.0
 """A broker that says nothing for so long, although asked, is away."""
+
+_PACKET_BYTES: Final = 13
+"""Of a SUBSCRIBE without filters, with a Subscription Identifier, at most."""
+_FILTER_BYTES: Final = 3
+"""What a filter takes in it besides its name."""
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
@@ -336,14 +342,27 @@ class Part(Session):
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
             )
-            for at in range(0, len(theirs), RESTORED_AT_ONCE):
-                some = tuple(theirs[at : at + RESTORED_AT_ONCE])
+            for at, to in self._packets([each.topic_filter for each in theirs]):
+                some = tuple(theirs[at:to])
                 self._ask_again(Subscribe(self._restoring_id(), some, properties))
-        for at in range(0, len(unwanted), RESTORED_AT_ONCE):
-            gone = tuple(unwanted[at : at + RESTORED_AT_ONCE])
-            self._ask_again(Unsubscribe(self._restoring_id(), gone))
+        for at, to in self._packets(unwanted):
+            self._ask_again(Unsubscribe(self._restoring_id(), tuple(unwanted[at:to])))
         self.flush()
         self._restored_if_all()
+
+    def _packets(self, filters: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Which of `filters` go into a packet, from and to: no more than the broker takes."""
+        begin, size = 0, _PACKET_BYTES
+        for at, each in enumerate(filters):
+            more = len(each.encode()) + _FILTER_BYTES
+            if at > begin and (
+                size + more > self.max_packet_bytes or at - begin >= RESTORED_AT_ONCE
+            ):
+                yield begin, at
+                begin, size = at, _PACKET_BYTES
+            size += more
+        if filters:
+            yield begin, len(filters)
 
     def _restoring_id(self) -> int:
         """One that the client does not use at this broker; of its own it sends nothing yet."""
@@ -508,6 +527,9 @@ class Part(Session):
             pass
         elif head & 0xF0 != PUBLISH:
             packet_id = packet_id_at(frame, body_offset(frame, 0))
+            if len(frame) > self.max_packet_bytes:
+                self.split.subscribing.is_too_large(self, packet_id)
+                return
             self._flight[packet_id] = _ANSWER_TO[head]
         elif head & self.refused_flags or len(frame) > self.max_packet_bytes:
             self._refuse(frame, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)

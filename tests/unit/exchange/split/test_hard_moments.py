@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     PingReq,
     PubAck,
@@ -247,3 +248,32 @@ def test_a_broker_that_hangs_while_it_is_given_back_subscriptions_is_away() -> N
     assert R.IMPLEMENTATION_SPECIFIC_ERROR in [
         each.reason_code for each in client.heard() if isinstance(each, PubAck)
     ]
+
+
+def test_packets_are_no_larger_than_a_broker_takes() -> None:
+    rig = SplitRig()
+    client = rig.joined("c", properties=FOR_EVER)
+    filters = [f"two/{number:034}" for number in range(20)]
+    asked = [Subscribe(1 + at, (Subscription(each),)) for at, each in enumerate(filters)]
+    client.say(*asked)
+    takes = Properties(maximum_packet_size=100)
+    two = rig.connects("two")
+    two.accepts(properties=takes)
+    assert two.heard() == asked
+    two.say(*(SubAck(each.packet_id, (R.GRANTED_QOS_0,)) for each in asked))
+    client.heard()
+    client.say(Subscribe(99, tuple(map(Subscription, filters))))
+    assert two.heard() == []
+    refused = (R.IMPLEMENTATION_SPECIFIC_ERROR,) * len(filters)
+    assert client.heard() == [SubAck(99, refused)]
+    client.say(Unsubscribe(98, (*filters, "a")))
+    assert client.heard() == []
+    rig.one.heard()
+    rig.one.say(UnsubAck(98, (R.SUCCESS,)))
+    assert client.heard() == [UnsubAck(98, (*refused, R.SUCCESS))]
+    rig.goes("two", two)
+    two = is_back(rig, properties=takes)
+    told = two.heard()
+    sizes = [len(encode(each, 5)) for each in told]
+    assert max(sizes) <= 100
+    assert len(sizes) == 10
