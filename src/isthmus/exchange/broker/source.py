@@ -249,6 +249,8 @@ class BrokerSource:
         self.injector.watch(self._published)
         # Whatever it says: ActiveMQ resumes a session and calls it a new one.
         self.subscriptions.opened(level, resumed=self.keeps)
+        if PRESENCE in self.subscriptions.refused:
+            self._host.call_soon(lambda: self._sweep(0))  # it is not asked for any more
 
     def lost(self) -> None:
         """What is in hand goes on; of a session that is kept it comes again, and is known then."""
