@@ -435,3 +435,27 @@ def test_who_wants_what_the_broker_refuses_takes_nothing_from_others(
     rest(fabric)
     assert at_b.payloads("u/1") == [b"last"]
     assert source.injector.sessions == sessions
+
+
+@LEVELS
+def test_what_a_crash_made_a_node_forget_is_not_found_as_new(level: int) -> None:
+    fabric, a, h, b = line(level=level)
+    at_b, publisher = subscriber(b, "r/#"), a.client("p")
+    at_a = subscriber(a, "r/#")
+    direct = h.client("d", direct=True)
+    fabric.settle()
+    publisher.publish("r/1", b"before", retain=True)
+    direct.publish("r/2", b"before", retain=True)
+    rest(fabric)
+    publisher.publish("r/1", b"now", retain=True)
+    fabric.run(0.05)
+    fabric.crash(h, silent=False)
+    direct.publish("r/2", b"past the node", retain=True)
+    fabric.run(0.5)
+    fabric.restart(h)
+    rest(fabric)
+    fabric.run(20.0)
+    rest(fabric)
+    for each in (at_a, at_b):
+        assert each.payloads("r/1") == [b"before", b"now"]
+        assert each.payloads("r/2") == [b"before", b"past the node"]
