@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.exchange.split.brokers import LOOK_S, SLICE
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
@@ -277,3 +278,20 @@ def test_packets_are_no_larger_than_a_broker_takes() -> None:
     sizes = [len(encode(each, 5)) for each in told]
     assert max(sizes) <= 100
     assert len(sizes) == 10
+
+
+def test_of_many_that_ask_for_a_broker_a_slice_at_a_time_is_told() -> None:
+    rig = SplitRig()
+    told: list[bool] = []
+    for _ in range(2 * SLICE + 20):
+        rig.brokers.look("two", told.append)
+    rig.host.run(LOOK_S)
+    _, failed = rig.dialed["two"].popleft()
+    failed("connection refused")
+    assert len(told) == SLICE
+    rig.brokers.look("two", told.append)
+    rig.host.run()
+    assert told == [False] * (2 * SLICE + 20)
+    rig.host.run(LOOK_S)
+    rig.refuses("two")
+    assert len(told) == 2 * SLICE + 21
