@@ -258,7 +258,8 @@ class Part(Session):
 
         Who publishes and leaves may do so before the broker is greeted: it still gets that.
         """
-        if self.state in (PartState.CONNECTING, PartState.GREETING) and self._waiting:
+        greets = self.state in (PartState.CONNECTING, PartState.GREETING)
+        if greets and self._waiting and self.split.lingers:
             self._leaving = True
             return
         if self.state is PartState.AWAY:

@@ -93,6 +93,8 @@ class Split:
         self._aliases = TopicAliases()
         self._aliases.maximum = IDENTIFIERS
         self._over = False
+        self.lingers = True
+        """What waits for a broker's greeting is still said when the client has gone."""
         self._writing = self._ends = False
         self._out: list[bytes] = []
         self._flushing = False
@@ -440,7 +442,8 @@ class Split:
         self.end()
 
     def taken_over(self) -> None:
-        """Another connection has this client id now."""
+        """Another connection has this client id now, also where this one is not greeted yet."""
+        self.lingers = False
         if self.level == 5:
             self.answer(encode(Disconnect(ReasonCode.SESSION_TAKEN_OVER), 5))
         self.end()

@@ -295,3 +295,21 @@ def test_of_many_that_ask_for_a_broker_a_slice_at_a_time_is_told() -> None:
     rig.host.run(LOOK_S)
     rig.refuses("two")
     assert len(told) == 2 * SLICE + 21
+
+
+def test_who_is_taken_over_takes_nothing_over_itself() -> None:
+    rig = SplitRig()
+    older = rig.joined()
+    older.say(Publish("two/x", b"old", qos=1, packet_id=1))
+    newer = rig.client()
+    rig.connects("one").accepts()
+    assert older.closed
+    newer.say(Publish("two/x", b"new", qos=1, packet_id=1))
+    slow, fast = rig.dialed["two"]
+    rig.dialed["two"].clear()
+    two = RigBroker(rig, fast[0])
+    two.accepts()
+    assert two.heard() == [Publish("two/x", b"new", qos=1, packet_id=1)]
+    late = RigBroker(rig, slow[0])
+    assert late.heard() == []
+    assert late.wire.closing
