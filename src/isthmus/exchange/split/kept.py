@@ -29,6 +29,7 @@ from isthmus.mqtt.filters.topics import check_topic_filter
 from isthmus.mqtt.packets import Subscription
 
 if TYPE_CHECKING:
+    from isthmus.exchange.split.part import Part
     from isthmus.exchange.split.split import Split
 
 __all__ = ["STATE_NAME", "STATE_VERSION", "KeptSession", "KeptSessions", "Wanted"]
@@ -75,6 +76,8 @@ class KeptSessions:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.leaving: dict[tuple[str, str], Part] = {}
+        """Of clients that are gone, by client id and broker: what still greets the broker."""
         self._connected: dict[str, Split] = {}
         self._sessions: dict[str, KeptSession] = {}
         """Of who is away, and who is connected and is to be kept."""

@@ -87,6 +87,7 @@ class Part(Session):
         "_timer",
         "_waiting",
         "_waiting_bytes",
+        "followers",
         "max_packet_bytes",
         "name",
         "present",
@@ -122,6 +123,8 @@ class Part(Session):
         """The client has gone, and waits only for what it said to be said."""
         self._silent_s = 0.0
         self._timer: Cancellable | None = None
+        self.followers: list[Part] = []
+        """Those of the client's next connections, which wait until this one has left."""
         self.quota = IDENTIFIERS
         self.refused_flags = 0
         self.max_packet_bytes = 1 << 32
@@ -261,6 +264,8 @@ class Part(Session):
         greets = self.state in (PartState.CONNECTING, PartState.GREETING)
         if greets and self._waiting and self.split.lingers:
             self._leaving = True
+            if self.split.client_id:
+                self.split.sessions.leaving[self.split.client_id, self.name] = self
             return
         if self.state is PartState.AWAY:
             self.split.brokers.never_mind(self.name, self.back)
@@ -273,12 +278,20 @@ class Part(Session):
             self._go(self._waiting.popleft())
 
     def _left(self) -> None:
-        self._leaving = False
+        if self._leaving:
+            self._leaving = False
+            leaving, key = self.split.sessions.leaving, (self.split.client_id, self.name)
+            if leaving.get(key) is self:
+                del leaving[key]
         self._waiting.clear()
         self._cancel_timer()
         self.flush()
         self.happens(PartEvent.OVER)
         self.close()
+        followers, self.followers = self.followers, []
+        for each in followers:
+            if each.state is PartState.CONNECTING:
+                each.connect(try_anyway=True)
 
     # ---- the broker's greeting -------------------------------------------------------------
 

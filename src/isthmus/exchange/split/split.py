@@ -106,6 +106,10 @@ class Split:
         self._silent_beats = 0
 
     @property
+    def client_id(self) -> str:
+        return self.greeting.client_id if self.greeting is not None else ""
+
+    @property
     def is_open(self) -> bool:
         """The client has its CONNACK."""
         return self.greeting is not None and self.greeting.over and not self._over
@@ -206,7 +210,11 @@ class Split:
             part = self._parts[name] = Part(self, name)
             if self._reading_held:
                 part.hold_reading()
-            part.connect(try_anyway=try_anyway)
+            earlier = self.sessions.leaving.get((self.client_id, name))
+            if earlier is None:
+                part.connect(try_anyway=try_anyway)
+            else:  # which would take this one over, if its CONNECT came later
+                earlier.followers.append(part)
         return part
 
     def drop(self, part: Part) -> None:

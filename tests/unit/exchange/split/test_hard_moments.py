@@ -313,3 +313,28 @@ def test_who_is_taken_over_takes_nothing_over_itself() -> None:
     late = RigBroker(rig, slow[0])
     assert late.heard() == []
     assert late.wire.closing
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_leaves_at_once_and_comes_back_is_not_taken_over_by_itself(is_there: bool) -> None:
+    rig = SplitRig()
+    older = rig.joined()
+    older.say(Publish("two/x", b"1", qos=1, packet_id=1))
+    older.hangs_up()
+    for payload in (b"2", b"3"):
+        newer = rig.client()
+        rig.connects("one").accepts()
+        newer.say(Publish("two/x", payload, qos=1, packet_id=1))
+        if payload == b"2":
+            newer.hangs_up()
+    for payload in (b"1", b"2", b"3"):
+        assert len(rig.dialed["two"]) == 1
+        if is_there:
+            two = rig.connects("two")
+            two.accepts()
+            assert two.heard() == [Publish("two/x", payload, qos=1, packet_id=1)]
+            assert two.wire.closing == (payload != b"3")
+        else:
+            rig.refuses("two")
+    assert not newer.closed
+    assert not rig.exchange.kept_sessions.leaving  # type: ignore[union-attr]
