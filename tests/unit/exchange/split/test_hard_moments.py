@@ -338,3 +338,29 @@ def test_who_leaves_at_once_and_comes_back_is_not_taken_over_by_itself(is_there:
             rig.refuses("two")
     assert not newer.closed
     assert not rig.exchange.kept_sessions.leaving  # type: ignore[union-attr]
+
+
+def test_a_broker_that_has_forgotten_what_is_not_answered_has_its_share_all_the_same() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=replace_maximum(8))
+    for broker, topic in ((two, "two/a"), (rig.one, "a")):
+        broker.say(*(Publish(topic, b"", qos=1, packet_id=each) for each in range(1, 5)))
+    first = [each.packet_id for each in client.heard() if isinstance(each, Publish)]
+    assert len(first) == 8
+    rig.goes("two", two)
+    two = is_back(rig)
+    two.heard()
+    two.say(SubAck(65_535, (R.GRANTED_QOS_2,)))
+    two.say(*(Publish("two/a", b"new", qos=1, packet_id=each) for each in range(1, 5)))
+    assert not client.closed
+    assert client.heard() == []
+    client.say(*map(PubAck, first))
+    then = [each for each in client.heard() if isinstance(each, Publish)]
+    assert [each.payload for each in then] == [b"new"] * 4
+    client.say(*(PubAck(each.packet_id) for each in then))
+    assert sorted(each.packet_id for each in two.heard() if isinstance(each, PubAck)) == [
+        1,
+        2,
+        3,
+        4,
+    ]
