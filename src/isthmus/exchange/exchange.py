@@ -56,6 +56,7 @@ from isthmus.exchange.link.streams import STREAM_TOPIC
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.split.brokers import Brokers, BrokersSettings
+from isthmus.exchange.split.kept import STATE_NAME as KEPT_NAME
 from isthmus.exchange.split.kept import KeptSessions
 from isthmus.exchange.timers import Timers
 from isthmus.exchange.topology.guard import TopologyGuard
@@ -285,6 +286,8 @@ class Exchange:
             self.algorithm.on_state_lost(own)
         elif name == WILLS_NAME:
             self.clients.wills.state_lost()
+        elif name == KEPT_NAME and self.kept_sessions is not None:
+            self.kept_sessions.state_lost()
 
     def begin_stop(self) -> None:
         """Take nothing more from neighbors; every local client is about to go: wills are due."""

@@ -177,16 +177,20 @@ class BrokerConnection:
                 if packet_id in session.flight:
                     session.flight[packet_id].received = True
                 self.send(PubRel(packet_id))
+            case Subscribe(subscriptions=asked) if any(
+                each.topic_filter in broker.closes_on for each in asked
+            ):
+                self.session = None
+                broker.ended(session, clean=False)
+                self._end.close()
             case Subscribe(packet_id=packet_id, subscriptions=asked):
                 new = [each for each in asked if each.topic_filter not in session.filters]
                 refused = {each for each in asked if each.topic_filter in broker.refuses_filters}
                 granted = tuple(each for each in asked if each not in refused)
                 for each in granted:
                     session.filters[each.topic_filter] = each
-                codes = tuple(
-                    ReasonCode.NOT_AUTHORIZED if each in refused else ReasonCode(each.qos)
-                    for each in asked
-                )
+                no = ReasonCode.NOT_AUTHORIZED if self._level == 5 else ReasonCode.UNSPECIFIED_ERROR
+                codes = tuple(no if each in refused else ReasonCode(each.qos) for each in asked)
                 self.send(SubAck(packet_id, codes))
                 sent = (0, 1) if new else (0,)
                 broker.send_retained(
@@ -242,6 +246,8 @@ class SimBroker:
         """Clients that may not connect."""
         self.poison: set[str] = set()
         """Topics on which it closes the session."""
+        self.closes_on: set[str] = set()
+        """Filters on which it closes the session."""
         self.refuses_filters: set[str] = set()
         """What nobody may subscribe to."""
         self.doubles = False

@@ -406,3 +406,56 @@ def test_a_topic_that_is_no_text_ends_no_session_while_filters_change() -> None:
     assert a.exchange.counters["source_bad"] == 1
     fabric.settle()
     assert source.injector.sessions == sessions
+
+
+@LEVELS
+@pytest.mark.parametrize("closes", [True, False])
+def test_who_wants_what_the_broker_refuses_takes_nothing_from_others(
+    closes: bool, level: int
+) -> None:
+    fabric, a, _, b = line(level=level)
+    (a.broker.closes_on if closes else a.broker.refuses_filters).update(("#", "$isthmus/source"))
+    at_b, others = subscriber(b, "t", "u/+"), b.client("o")
+    direct, publisher = a.client("d", direct=True), b.client("q")
+    subscriber(a, "v")
+    fabric.settle()
+    others.subscribe("#")
+    for number in range(10):
+        direct.publish("t", b"%d" % number, qos=1)
+        publisher.publish("v", b"%d" % number, qos=1)
+        fabric.run(2.0)
+    rest(fabric)
+    assert at_b.payloads("t") == [b"%d" % number for number in range(10)]
+    source = a.host.own.source if a.host is not None else None
+    assert source is not None
+    assert set(source.subscriptions.refused) == {"#", "$isthmus/source"}
+    sessions = source.injector.sessions
+    publisher.publish("v", b"last", qos=2)
+    direct.publish("u/1", b"last", qos=2)
+    rest(fabric)
+    assert at_b.payloads("u/1") == [b"last"]
+    assert source.injector.sessions == sessions
+
+
+@LEVELS
+def test_what_a_crash_made_a_node_forget_is_not_found_as_new(level: int) -> None:
+    fabric, a, h, b = line(level=level)
+    at_b, publisher = subscriber(b, "r/#"), a.client("p")
+    at_a = subscriber(a, "r/#")
+    direct = h.client("d", direct=True)
+    fabric.settle()
+    publisher.publish("r/1", b"before", retain=True)
+    direct.publish("r/2", b"before", retain=True)
+    rest(fabric)
+    publisher.publish("r/1", b"now", retain=True)
+    fabric.run(0.05)
+    fabric.crash(h, silent=False)
+    direct.publish("r/2", b"past the node", retain=True)
+    fabric.run(0.5)
+    fabric.restart(h)
+    rest(fabric)
+    fabric.run(20.0)
+    rest(fabric)
+    for each in (at_a, at_b):
+        assert each.payloads("r/1") == [b"before", b"now"]
+        assert each.payloads("r/2") == [b"before", b"past the node"]

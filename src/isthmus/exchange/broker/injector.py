@@ -309,6 +309,8 @@ class Injector:
             on_trial = self._core.on_trial
             accused = self._core.lost()
             if self.source is not None:
+                if self.source.subscriptions.waits:
+                    accused = None  # it may be a filter that the broker closes on
                 self.source.lost()
             if session.given_up or session.farewell in INNOCENT_FAREWELLS:
                 accused = None

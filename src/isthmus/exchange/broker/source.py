@@ -171,6 +171,8 @@ class BrokerSource:
         self._others: dict[str, float] = {}
         """Other nodes at this broker, and when they were heard."""
         self._present_s = self._asked_s = -1e9
+        self._reads_again = False
+        """What the broker has retained, when the node is not young any more."""
         self._told_s: dict[str, float] = {}
         self.problem = ""
         """Why nothing is taken."""
@@ -225,14 +227,22 @@ class BrokerSource:
             records = [each.encode() for each in filters]
             self._exchange.host.save_state(_STATE[0], kept_records.write(*_STATE, records))
 
+    def _is_young(self) -> bool:
+        """Whether neighbors may not have said yet what they want and have."""
+        young = self._host.now() <= self._started_s + KEPT_S
+        return young or self._exchange.recovery.active
+
     def _look_later(self) -> None:
         self._timer = self._host.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         now_s = self._host.now()
         exchange = self._exchange
-        if now_s > self._started_s + KEPT_S and not exchange.recovery.active:
+        if not self._is_young():
             self.subscriptions.forget_kept()
+            if self._reads_again:
+                self._reads_again = False
+                self._read_retained(list(self.subscriptions.granted))
         for taken in list(islice(self._unacknowledged.values(), RECEIVE_MAXIMUM)):
             if taken.since_s > now_s - LET_GO_S:
                 break
@@ -249,6 +259,8 @@ class BrokerSource:
         self.injector.watch(self._published)
         # Whatever it says: ActiveMQ resumes a session and calls it a new one.
         self.subscriptions.opened(level, resumed=self.keeps)
+        if PRESENCE in self.subscriptions.refused:
+            self._host.call_soon(lambda: self._sweep(0))  # it is not asked for any more
 
     def lost(self) -> None:
         """What is in hand goes on; of a session that is kept it comes again, and is known then."""
@@ -277,6 +289,9 @@ class BrokerSource:
             self._sweep(qos)
             self._present(asks=True)
             filters = [each for each in filters if each != PRESENCE]
+        self._read_retained(filters)
+
+    def _read_retained(self, filters: Sequence[str]) -> None:
         for at in range(0, len(filters), READ_FILTERS):
             self._reader.read(filters[at : at + READ_FILTERS], self._found)
 
@@ -582,7 +597,12 @@ class BrokerSource:
             Version(0, 0, self._exchange.node_id),
             message.expiry_s,
         )
-        if not self._exchange.retention.found(retained):
+        is_young = self._is_young()
+        if self._exchange.retention.found(retained, is_young=is_young):
+            return
+        if is_young:
+            self._reads_again = True
+        else:
             self._host.call_later(2 * LET_GO_S, lambda: self._check(message.topic))
 
     def _check(self, topic: bytes) -> None:

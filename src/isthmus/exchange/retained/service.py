@@ -215,12 +215,13 @@ class Retention:
         live.retain, live.version = False, ""
         return live
 
-    def found(self, retained: Retained) -> bool:
+    def found(self, retained: Retained, *, is_young: bool = False) -> bool:
         """The local broker has it; False if that cannot be judged now (``source = "broker"``).
 
         Somebody published it past the node, unless the fabric has it.  Of a topic of which nothing
         is known here it may be of any age: it is older than all that others know.  What differs
-        from what the broker is known to have had is newer than that.
+        from what the broker is known to have had is newer than that.  A node that `is_young` waits:
+        its last life may have brought it there, and only neighbors know.
         """
         topic, now_ms = retained.topic, self._host.wall_ms()
         known = self.store.version(topic)
@@ -230,6 +231,8 @@ class Retention:
             before = self.store.get(topic, now_ms)
             if before is None or before.payload == retained.payload:
                 return True
+            if is_young:
+                return False
         version = OLDEST if known is None else None
         if not self.store.record_found(retained, now_ms, version):
             return True

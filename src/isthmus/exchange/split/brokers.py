@@ -187,8 +187,13 @@ class Brokers:
         asking, broker.asking = broker.asking, []
         if not stands:
             self.failed(name, cause)
-        for tell in asking:
+        self._tell_some(asking, stands)
+
+    def _tell_some(self, asking: list[Callable[[bool], None]], stands: bool) -> None:
+        for tell in asking[:SLICE]:
             tell(stands)
+        if rest := asking[SLICE:]:
+            self._host.call_later(0.0, partial(self._tell_some, rest, stands))
 
     def _try(self, name: str) -> None:
         self._ask(name, partial(self._tried, name))

@@ -1,8 +1,9 @@
 """What several brokers send to one client: identifiers, and its Receive Maximum.
 
-The Receive Maximum holds over all brokers together.  Each is told its share; where the client
-allows fewer messages than there are brokers, what is too much waits here, and that is one message
-of each: who sends more than its share breaks the rules [MQTT-3.3.4-9].
+The Receive Maximum holds over all brokers together.  Each is told its share.  What is too much
+waits here: one message of each where the client allows fewer messages than there are brokers; and
+the share of one that has forgotten what the client has not answered.  Who sends more than its share
+breaks the rules [MQTT-3.3.4-9].
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Delivering:
             self._publish(part, frame)  # again: the client may be about to answer it
         elif self._held or len(self.identifiers.open) >= self._receive_maximum:
             self._held.append((part, frame))
-            if len(self._held) > len(self._split.brokers.names):
+            if len(self._held) > max(self._receive_maximum, len(self._split.brokers.names)):
                 raise RemoteProtocolError(
                     "more messages than the Receive Maximum allows", section="MQTT-3.3.4-9"
                 )

@@ -4,6 +4,8 @@ Of each: at which brokers it has a session, what it has subscribed to there, who
 of its messages are.  The brokers keep the sessions themselves; this is what it takes to find them
 again, and to give a broker back what it has lost.
 
+The file is a journal (`isthmus.exchange.journal`): what changed is appended.
+
 It is kept while the client is connected and, if its session outlives that, afterwards: of the
 `MAX_AWAY` clients that left last.  Brokers and subscriptions survive a restart of the node if the
 host keeps anything.  Of whom nothing is known, and who wants to go on with a session, every broker
@@ -13,17 +15,21 @@ is asked.  Sessions expire at the brokers: what is kept here counts only if one 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange import kept_records
-from isthmus.exchange.host import Cancellable, Host
+from isthmus.exchange.host import Host
+from isthmus.exchange.journal import Journal
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.filters.topics import check_topic_filter
 from isthmus.mqtt.packets import Subscription
 
 if TYPE_CHECKING:
+    from isthmus.exchange.split.part import Part
     from isthmus.exchange.split.split import Split
 
 __all__ = ["STATE_NAME", "STATE_VERSION", "KeptSession", "KeptSessions", "Wanted"]
@@ -32,7 +38,10 @@ MAX_AWAY: Final = 65_536
 STATE_NAME: Final = "split-sessions"
 STATE_VERSION: Final = 1
 SAVE_S: Final = 0.2
-_SAVE_S_PER_CLIENT: Final = 50e-6
+SLICE: Final = 100
+"""Sessions that are written in a turn."""
+SLICE_BYTES: Final = 32 << 10
+"""No more of them than that."""
 
 
 class Wanted(NamedTuple):
@@ -67,10 +76,19 @@ class KeptSessions:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.leaving: dict[tuple[str, str], Part] = {}
+        """Of clients that are gone, by client id and broker: what still greets the broker."""
         self._connected: dict[str, Split] = {}
         self._sessions: dict[str, KeptSession] = {}
-        """Of who is away, the longest away first, and who is connected and is to be kept."""
-        self._saving: Cancellable | None = None
+        """Of who is away, and who is connected and is to be kept."""
+        self._away: dict[str, None] = {}
+        """The longest away first."""
+        self._salt = int.from_bytes(host.token_bytes(4))
+        self._has_changed = False
+        """In this life; else the file stays as it is."""
+        self._changed: dict[str, None] = {}
+        self._journal = Journal(host, STATE_NAME, drain=self._drain, snapshot=self._all)
+        self.state_lost = self._journal.lost
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -90,8 +108,9 @@ class KeptSessions:
         if not client_id:
             return
         self._connected[client_id] = split
+        self._away.pop(client_id, None)
         if self._sessions.pop(client_id, None) is not None or keeps:
-            self.changed()
+            self.changed(client_id)
         if keeps:
             self._sessions[client_id] = session
 
@@ -103,33 +122,54 @@ class KeptSessions:
         session = self._sessions.pop(client_id, None)
         if session is None:
             return
-        self.changed()
+        self.changed(client_id)
         if keeps:
             session.identifiers.open.clear()
             self._sessions[client_id] = session
-            if len(self._sessions) - len(self._connected) > MAX_AWAY:
-                oldest = next(each for each in self._sessions if each not in self._connected)
-                del self._sessions[oldest]
+            self._away[client_id] = None
+            self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        if len(self._away) > MAX_AWAY:
+            oldest = next(iter(self._away))
+            del self._away[oldest], self._sessions[oldest]
+            self.changed(oldest)
 
     # ---- over a restart --------------------------------------------------------------------
 
-    def changed(self) -> None:
-        """Write it soon, if anything is kept; after a time that is long against the writing."""
-        if self._host.keeps_state and self._saving is None:
-            delay_s = SAVE_S + _SAVE_S_PER_CLIENT * len(self._sessions)
-            self._saving = self._host.call_later(delay_s, self.save)
+    def changed(self, client_id: str) -> None:
+        """Write it soon, if anything is kept."""
+        if self._host.keeps_state:
+            self._has_changed = True
+            self._changed[client_id] = None
+            self._journal.changed(SAVE_S)
 
-    def save(self) -> None:
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
-        records = (_record(name, each) for name, each in self._sessions.items())
-        state = kept_records.write(STATE_NAME, STATE_VERSION, records)
-        self._host.save_state(STATE_NAME, state)
+    def _drain(self) -> bytes:
+        return self._some(self._changed)
+
+    def _all(self) -> Iterator[bytes]:
+        yield kept_records.header(STATE_NAME, STATE_VERSION, self._salt)
+        self._changed.clear()
+        left = dict.fromkeys(self._sessions)
+        while left:
+            yield self._some(left)
+
+    def _some(self, left: dict[str, None]) -> bytes:
+        """Records of the next few, which are then not left any more; as they are now."""
+        records: list[bytes] = []
+        size = 0
+        for client_id in list(islice(left, SLICE)):
+            if size >= SLICE_BYTES:
+                break
+            del left[client_id]
+            body = _record(client_id, self._sessions.get(client_id))
+            records.append(kept_records.record(body, self._salt))
+            size += len(body)
+        return b"".join(records)
 
     def stop(self) -> None:
-        if self._saving is not None:
-            self.save()
+        if self._has_changed:
+            self._journal.stop()
 
     def load(self, names: tuple[str, ...]) -> None:
         """What the node's last life has left, of the brokers that there still are."""
@@ -146,10 +186,18 @@ class KeptSessions:
             ) as error:
                 self._host.log("error", "a kept session cannot be read", cause=str(error))
                 continue
-            self._sessions[client_id] = session
+            self._away.pop(client_id, None)
+            self._sessions.pop(client_id, None)
+            if session is not None:
+                self._sessions[client_id] = session
+                self._away[client_id] = None
+                self._forget_the_oldest()
 
 
-def _record(client_id: str, session: KeptSession) -> bytes:
+def _record(client_id: str, session: KeptSession | None) -> bytes:
+    """None if there is none any more."""
+    if session is None:
+        return json.dumps({"id": client_id}).encode()
     wanted = {
         broker: [[*astuple(each.subscription), each.identifier] for each in theirs.values()]
         for broker, theirs in session.wanted.items()
@@ -165,8 +213,10 @@ def _record(client_id: str, session: KeptSession) -> bytes:
     ).encode()
 
 
-def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession]:
+def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession | None]:
     entry = json.loads(record)
+    if entry.keys() == {"id"}:
+        return str(entry["id"]), None
     session = KeptSession({str(name): None for name in entry["brokers"] if name in names})
     for broker, theirs in entry["wanted"].items():
         for topic_filter, qos, no_local, as_published, handling, identifier in theirs:

@@ -16,6 +16,7 @@ within the same bound.  QoS 0 is dropped and counted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -57,6 +58,11 @@ RESTORED_AT_ONCE: Final = 100
 SILENT_S: Final = 10.0
 """A broker that says nothing for so long, although asked, is away."""
 
+_PACKET_BYTES: Final = 13
+"""Of a SUBSCRIBE without filters, with a Subscription Identifier, at most."""
+_FILTER_BYTES: Final = 3
+"""What a filter takes in it besides its name."""
+
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
@@ -81,6 +87,7 @@ class Part(Session):
         "_timer",
         "_waiting",
         "_waiting_bytes",
+        "followers",
         "max_packet_bytes",
         "name",
         "present",
@@ -116,6 +123,8 @@ class Part(Session):
         """The client has gone, and waits only for what it said to be said."""
         self._silent_s = 0.0
         self._timer: Cancellable | None = None
+        self.followers: list[Part] = []
+        """Those of the client's next connections, which wait until this one has left."""
         self.quota = IDENTIFIERS
         self.refused_flags = 0
         self.max_packet_bytes = 1 << 32
@@ -252,8 +261,11 @@ class Part(Session):
 
         Who publishes and leaves may do so before the broker is greeted: it still gets that.
         """
-        if self.state in (PartState.CONNECTING, PartState.GREETING) and self._waiting:
+        greets = self.state in (PartState.CONNECTING, PartState.GREETING)
+        if greets and self._waiting and self.split.lingers:
             self._leaving = True
+            if self.split.client_id:
+                self.split.sessions.leaving[self.split.client_id, self.name] = self
             return
         if self.state is PartState.AWAY:
             self.split.brokers.never_mind(self.name, self.back)
@@ -266,12 +278,20 @@ class Part(Session):
             self._go(self._waiting.popleft())
 
     def _left(self) -> None:
-        self._leaving = False
+        if self._leaving:
+            self._leaving = False
+            leaving, key = self.split.sessions.leaving, (self.split.client_id, self.name)
+            if leaving.get(key) is self:
+                del leaving[key]
         self._waiting.clear()
         self._cancel_timer()
         self.flush()
         self.happens(PartEvent.OVER)
         self.close()
+        followers, self.followers = self.followers, []
+        for each in followers:
+            if each.state is PartState.CONNECTING:
+                each.connect(try_anyway=True)
 
     # ---- the broker's greeting -------------------------------------------------------------
 
@@ -336,14 +356,27 @@ class Part(Session):
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
             )
-            for at in range(0, len(theirs), RESTORED_AT_ONCE):
-                some = tuple(theirs[at : at + RESTORED_AT_ONCE])
+            for at, to in self._packets([each.topic_filter for each in theirs]):
+                some = tuple(theirs[at:to])
                 self._ask_again(Subscribe(self._restoring_id(), some, properties))
-        for at in range(0, len(unwanted), RESTORED_AT_ONCE):
-            gone = tuple(unwanted[at : at + RESTORED_AT_ONCE])
-            self._ask_again(Unsubscribe(self._restoring_id(), gone))
+        for at, to in self._packets(unwanted):
+            self._ask_again(Unsubscribe(self._restoring_id(), tuple(unwanted[at:to])))
         self.flush()
         self._restored_if_all()
+
+    def _packets(self, filters: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Which of `filters` go into a packet, from and to: no more than the broker takes."""
+        begin, size = 0, _PACKET_BYTES
+        for at, each in enumerate(filters):
+            more = len(each.encode()) + _FILTER_BYTES
+            if at > begin and (
+                size + more > self.max_packet_bytes or at - begin >= RESTORED_AT_ONCE
+            ):
+                yield begin, at
+                begin, size = at, _PACKET_BYTES
+            size += more
+        if filters:
+            yield begin, len(filters)
 
     def _restoring_id(self) -> int:
         """One that the client does not use at this broker; of its own it sends nothing yet."""
@@ -508,6 +541,9 @@ class Part(Session):
             pass
         elif head & 0xF0 != PUBLISH:
             packet_id = packet_id_at(frame, body_offset(frame, 0))
+            if len(frame) > self.max_packet_bytes:
+                self.split.subscribing.is_too_large(self, packet_id)
+                return
             self._flight[packet_id] = _ANSWER_TO[head]
         elif head & self.refused_flags or len(frame) > self.max_packet_bytes:
             self._refuse(frame, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)

@@ -93,6 +93,8 @@ class Split:
         self._aliases = TopicAliases()
         self._aliases.maximum = IDENTIFIERS
         self._over = False
+        self.lingers = True
+        """What waits for a broker's greeting is still said when the client has gone."""
         self._writing = self._ends = False
         self._out: list[bytes] = []
         self._flushing = False
@@ -102,6 +104,10 @@ class Split:
         self._beating: Cancellable | None = None
         self._keeps_alive = False
         self._silent_beats = 0
+
+    @property
+    def client_id(self) -> str:
+        return self.greeting.client_id if self.greeting is not None else ""
 
     @property
     def is_open(self) -> bool:
@@ -204,7 +210,11 @@ class Split:
             part = self._parts[name] = Part(self, name)
             if self._reading_held:
                 part.hold_reading()
-            part.connect(try_anyway=try_anyway)
+            earlier = self.sessions.leaving.get((self.client_id, name))
+            if earlier is None:
+                part.connect(try_anyway=try_anyway)
+            else:  # which would take this one over, if its CONNECT came later
+                earlier.followers.append(part)
         return part
 
     def drop(self, part: Part) -> None:
@@ -301,7 +311,7 @@ class Split:
 
     def kept_changed(self) -> None:
         if self.greeting is not None and self.greeting.expiry_s:
-            self.sessions.changed()
+            self.sessions.changed(self.greeting.client_id)
 
     # ---- packets of the client -------------------------------------------------------------
 
@@ -440,7 +450,8 @@ class Split:
         self.end()
 
     def taken_over(self) -> None:
-        """Another connection has this client id now."""
+        """Another connection has this client id now, also where this one is not greeted yet."""
+        self.lingers = False
         if self.level == 5:
             self.answer(encode(Disconnect(ReasonCode.SESSION_TAKEN_OVER), 5))
         self.end()

@@ -116,6 +116,13 @@ class Request:
             if not _refused(codes) and any(code != _AWAY for code in codes.values()):
                 yield self.packet.subscriptions[at], codes[name] == _AWAY
 
+    def ended(self, name: str) -> Iterable[str]:
+        """What a broker has unsubscribed the client from, or will have when it is back."""
+        assert isinstance(self.packet, Unsubscribe)
+        for at in self._places[name]:
+            if self._codes[at][name] < 0x80:
+                yield self.packet.topic_filters[at]
+
     def refused_filters(self, name: str) -> Iterable[str]:
         """Of what a broker was asked for what the client does not have."""
         assert isinstance(self.packet, Subscribe)
@@ -214,6 +221,15 @@ class Subscribing:
                 request.unsure.add(part.name)
         self._answer_if_all(request)
 
+    def is_too_large(self, part: Part, packet_id: int) -> None:
+        """A broker has said that it takes no packets as long as this one."""
+        request = self._requests.get(packet_id)
+        if request is None or not request.awaits(part.name):
+            return
+        if request.undoing.pop(part.name, None) is None:
+            request.refused(part.name, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        self._answer_if_all(request)
+
     def _answer_if_all(self, request: Request, whole: bytes = b"") -> None:
         """Tell the client; `whole` is the broker's own answer where there was but one to ask."""
         packet_id, level = request.packet.packet_id, self._split.level
@@ -265,7 +281,7 @@ class Subscribing:
                     for topic_filter in request.refused_filters(name):
                         (untold if topic_filter in wanted else unwanted)[topic_filter] = None
             else:
-                for topic_filter in packet.topic_filters:
+                for topic_filter in request.ended(name):
                     if wanted.pop(topic_filter, None) is not None and request.was_away(name):
                         unwanted[topic_filter] = None
                     untold.pop(topic_filter, None)

@@ -206,9 +206,9 @@ class DisjointFilters:
         for each in [each for each in self._held if each in group]:
             self._place(each)
 
-    def forgive(self) -> None:
+    def forgive(self, but: Collection[str] = ()) -> None:
         """What was refused may be tried again."""
-        self.refused.clear()
+        self.refused.intersection_update(but)
         self._join_if_too_many()
         for each in list(self._aside):
             self._place(each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.exchange.broker.subscribing import BATCH, BrokerSubscriptions
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import SubAck, Subscribe, UnsubAck, Unsubscribe
 from isthmus.mqtt.reason_codes import ReasonCode
 
@@ -188,3 +189,76 @@ def test_a_filter_of_a_resumed_session_is_given_back_before_it_is_asked_for_agai
     broker.core.opened(5, resumed=True)
     broker.core.want([], topics[-1:])
     assert broker.answer_all()[-1] == ("-", topics[-1])
+
+
+def test_a_filter_that_a_broker_closes_on_takes_nothing_along() -> None:
+    broker = Broker()
+    topics = [f"t/{number}" for number in range(2 * BATCH)]
+    broker.core.want([*topics[:BATCH], "bad/#", *topics[BATCH:]], [])
+    sessions = 0
+    while broker.core.refused == {}:
+        sessions += 1
+        assert sessions < 20
+        broker.core.opened(5, resumed=True)
+        while broker.asked:
+            packet = broker.asked[0]
+            assert isinstance(packet, Subscribe)
+            if any(each.topic_filter == "bad/#" for each in packet.subscriptions):
+                broker.asked.clear()
+                broker.core.lost()
+            else:
+                broker.answer()
+    assert broker.refused == [("bad/#", 0x80)]
+    for _ in range(2):
+        broker.core.opened(5, resumed=True)
+        assert len(broker.answer_all()) <= 3
+        assert set(broker.core.granted) == set(topics)
+        assert broker.core.refused == {"bad/#": 0x80}
+        broker.core.lost()
+    broker.core.want([], ["bad/#"])
+    assert broker.core.refused == {}
+    broker.core.want(["bad/#"], [])
+    broker.core.opened(5, resumed=True)
+    assert ("bad/#",) not in broker.answer_all()
+    assert "bad/#" in broker.core.granted, "the broker may have changed its mind"
+
+
+def test_a_session_that_falls_for_another_reason_makes_no_filter_suspect() -> None:
+    broker = Broker()
+    broker.core.want(["a", "b"], [])
+    for _ in range(20):
+        broker.core.opened(5, resumed=True)
+        broker.answer_all()
+        broker.core.want(["c"], [])
+        broker.core.want([], ["c"])
+        broker.core.lost()
+        broker.asked.clear()
+        assert not broker.refused
+
+
+def test_packets_are_not_long() -> None:
+    broker = Broker()
+    broker.core.want([f"{number}/{'x' * 1000}" for number in range(50)], [])
+    broker.core.opened(5)
+    while broker.asked:
+        assert len(encode(broker.asked[0], 5)) < 10_000
+        broker.answer()
+    assert len(broker.core.granted) == 50
+
+
+def test_what_one_that_is_refused_covers_is_wanted_though_nobody_says_so() -> None:
+    broker = Broker()
+    broker.core.want(["a/b", "c"], [])
+    broker.core.opened(5)
+    broker.answer()
+    broker.core.want(["#"], ["a/b", "c"])  # as a neighbor does that sums up
+    assert broker.answer(refuses="#") == ("#",)
+    assert not broker.asked
+    assert set(broker.core.granted) == {"a/b", "c"}
+    broker.core.want(["c"], [])
+    broker.core.want([], ["c"])
+    assert broker.saved == ["a/b", "c"]
+    broker.core.want(["a/b", "d"], ["#"])
+    assert broker.answer_all() == [("d",), ("-", "c")]
+    assert broker.saved == ["a/b", "d"]
+    assert not broker.core.refused

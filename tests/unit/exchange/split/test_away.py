@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.exchange.split.identifiers import Identifiers
-from isthmus.exchange.split.kept import KeptSession, KeptSessions, Wanted
+from isthmus.exchange.split.kept import SLICE_BYTES, KeptSession, KeptSessions, Wanted
 from isthmus.mqtt.packets import (
     ConnAck,
     Disconnect,
@@ -339,20 +339,45 @@ def test_a_client_id_is_taken_over() -> None:
 
 
 def test_kept_sessions_survive_a_restart() -> None:
-    host = SimFabric().node("a").host
+    fabric = SimFabric()
+    host = fabric.node("a").host
     assert host is not None
     before = KeptSessions(host)
     session = KeptSession({"one": None, "gone": None})
     wanted = Wanted(Subscription("a/#", 2, True, True, 1), 7)
     session.wanted["one"] = {"a/#": wanted}
-    before._sessions["c"] = session
-    before.save()
+    before._sessions["c"] = before._sessions["d"] = session
+    for name in ("c", "d"):
+        before.changed(name)
+    fabric.run(1.0)
+    del before._sessions["d"]
+    before.changed("d")
+    before.stop()
     after = KeptSessions(host)
     after.load(("one", "two"))
     found = after.of("c")
     assert found is not None
     assert found.brokers == {"one": None}
     assert found.wanted == {"one": {"a/#": wanted}}
+    assert after.of("d") is None
+
+
+def test_kept_sessions_are_written_a_slice_at_a_time() -> None:
+    fabric = SimFabric()
+    host = fabric.node("a").host
+    assert host is not None
+    kept = KeptSessions(host)
+    for number in range(3_000):
+        session = KeptSession({"one": None, "two": None})
+        filters = (f"f/{number}/{each}" for each in range(5))
+        session.wanted["one"] = {each: Wanted(Subscription(each)) for each in filters}
+        kept._sessions[f"c{number}"] = session
+    assert max(map(len, kept._all())) < 2 * SLICE_BYTES
+    kept.changed("c7")
+    fabric.run(1.0)
+    after = KeptSessions(host)
+    after.load(("one", "two"))
+    assert len(after) == 3_000
 
 
 def test_identifiers_that_are_all_taken() -> None:

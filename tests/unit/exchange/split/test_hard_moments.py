@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.exchange.split.brokers import LOOK_S, SLICE
 from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     PingReq,
     PubAck,
@@ -246,4 +248,119 @@ def test_a_broker_that_hangs_while_it_is_given_back_subscriptions_is_away() -> N
         client.say(PingReq())
     assert R.IMPLEMENTATION_SPECIFIC_ERROR in [
         each.reason_code for each in client.heard() if isinstance(each, PubAck)
+    ]
+
+
+def test_packets_are_no_larger_than_a_broker_takes() -> None:
+    rig = SplitRig()
+    client = rig.joined("c", properties=FOR_EVER)
+    filters = [f"two/{number:034}" for number in range(20)]
+    asked = [Subscribe(1 + at, (Subscription(each),)) for at, each in enumerate(filters)]
+    client.say(*asked)
+    takes = Properties(maximum_packet_size=100)
+    two = rig.connects("two")
+    two.accepts(properties=takes)
+    assert two.heard() == asked
+    two.say(*(SubAck(each.packet_id, (R.GRANTED_QOS_0,)) for each in asked))
+    client.heard()
+    client.say(Subscribe(99, tuple(map(Subscription, filters))))
+    assert two.heard() == []
+    refused = (R.IMPLEMENTATION_SPECIFIC_ERROR,) * len(filters)
+    assert client.heard() == [SubAck(99, refused)]
+    client.say(Unsubscribe(98, (*filters, "a")))
+    assert client.heard() == []
+    rig.one.heard()
+    rig.one.say(UnsubAck(98, (R.SUCCESS,)))
+    assert client.heard() == [UnsubAck(98, (*refused, R.SUCCESS))]
+    rig.goes("two", two)
+    two = is_back(rig, properties=takes)
+    told = two.heard()
+    sizes = [len(encode(each, 5)) for each in told]
+    assert max(sizes) <= 100
+    assert len(sizes) == 10
+
+
+def test_of_many_that_ask_for_a_broker_a_slice_at_a_time_is_told() -> None:
+    rig = SplitRig()
+    told: list[bool] = []
+    for _ in range(2 * SLICE + 20):
+        rig.brokers.look("two", told.append)
+    rig.host.run(LOOK_S)
+    _, failed = rig.dialed["two"].popleft()
+    failed("connection refused")
+    assert len(told) == SLICE
+    rig.brokers.look("two", told.append)
+    rig.host.run()
+    assert told == [False] * (2 * SLICE + 20)
+    rig.host.run(LOOK_S)
+    rig.refuses("two")
+    assert len(told) == 2 * SLICE + 21
+
+
+def test_who_is_taken_over_takes_nothing_over_itself() -> None:
+    rig = SplitRig()
+    older = rig.joined()
+    older.say(Publish("two/x", b"old", qos=1, packet_id=1))
+    newer = rig.client()
+    rig.connects("one").accepts()
+    assert older.closed
+    newer.say(Publish("two/x", b"new", qos=1, packet_id=1))
+    slow, fast = rig.dialed["two"]
+    rig.dialed["two"].clear()
+    two = RigBroker(rig, fast[0])
+    two.accepts()
+    assert two.heard() == [Publish("two/x", b"new", qos=1, packet_id=1)]
+    late = RigBroker(rig, slow[0])
+    assert late.heard() == []
+    assert late.wire.closing
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_leaves_at_once_and_comes_back_is_not_taken_over_by_itself(is_there: bool) -> None:
+    rig = SplitRig()
+    older = rig.joined()
+    older.say(Publish("two/x", b"1", qos=1, packet_id=1))
+    older.hangs_up()
+    for payload in (b"2", b"3"):
+        newer = rig.client()
+        rig.connects("one").accepts()
+        newer.say(Publish("two/x", payload, qos=1, packet_id=1))
+        if payload == b"2":
+            newer.hangs_up()
+    for payload in (b"1", b"2", b"3"):
+        assert len(rig.dialed["two"]) == 1
+        if is_there:
+            two = rig.connects("two")
+            two.accepts()
+            assert two.heard() == [Publish("two/x", payload, qos=1, packet_id=1)]
+            assert two.wire.closing == (payload != b"3")
+        else:
+            rig.refuses("two")
+    assert not newer.closed
+    assert not rig.exchange.kept_sessions.leaving  # type: ignore[union-attr]
+
+
+def test_a_broker_that_has_forgotten_what_is_not_answered_has_its_share_all_the_same() -> None:
+    rig = SplitRig()
+    client, two = with_two(rig, properties=replace_maximum(8))
+    for broker, topic in ((two, "two/a"), (rig.one, "a")):
+        broker.say(*(Publish(topic, b"", qos=1, packet_id=each) for each in range(1, 5)))
+    first = [each.packet_id for each in client.heard() if isinstance(each, Publish)]
+    assert len(first) == 8
+    rig.goes("two", two)
+    two = is_back(rig)
+    two.heard()
+    two.say(SubAck(65_535, (R.GRANTED_QOS_2,)))
+    two.say(*(Publish("two/a", b"new", qos=1, packet_id=each) for each in range(1, 5)))
+    assert not client.closed
+    assert client.heard() == []
+    client.say(*map(PubAck, first))
+    then = [each for each in client.heard() if isinstance(each, Publish)]
+    assert [each.payload for each in then] == [b"new"] * 4
+    client.say(*(PubAck(each.packet_id) for each in then))
+    assert sorted(each.packet_id for each in two.heard() if isinstance(each, PubAck)) == [
+        1,
+        2,
+        3,
+        4,
     ]
