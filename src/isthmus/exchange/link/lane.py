@@ -141,6 +141,7 @@ class OutgoingLane:
         "_oldest",
         "_taken",
         "expired",
+        "taken_bytes",
         "unacked_bytes",
         "write",
     )
@@ -163,11 +164,17 @@ class OutgoingLane:
         self._latest: dict[tuple[str, str], Outgoing] = {}
         """Of messages that were put again, by origin and number."""
         self.unacked_bytes = 0
+        self.taken_bytes = 0
+        """Of these, what the neighbor has taken."""
         self.expired = 0
 
     def __len__(self) -> int:
         """How many messages are not acknowledged."""
         return len(self._taken) + len(self._in_flight) + len(self._again) + len(self._fresh)
+
+    @property
+    def all_sent(self) -> bool:
+        return not self._again and not self._fresh
 
     def put(self, entry: Outgoing, *, again: bool = False) -> None:
         """Take it over until it is acknowledged, or expires.
@@ -272,7 +279,7 @@ class OutgoingLane:
         self._in_flight.clear()
         if self._taken:
             # What the neighbor had to say of it may be lost; its number there is another one's.
-            taken, self._taken = self._taken, {}
+            taken, self._taken, self.taken_bytes = self._taken, {}, 0
             sent = [entry for entry in self._again if not entry.released]
             self._again = deque(entry for entry in self._again if entry.released)
             self._send_as_new(sorted((*taken.values(), *sent), key=_place))
@@ -300,14 +307,18 @@ class OutgoingLane:
             raise RemoteProtocolError("an acknowledgment that does not fit the message's QoS")
         del self._in_flight[packet_id]
         if reason == Fate.TAKEN:
-            self._taken[*_key(entry), entry.label] = entry
+            self._is_taken(entry)
         else:
             self._finish(entry)
         return b""
 
+    def _is_taken(self, entry: Outgoing) -> None:
+        self._taken[*_key(entry), entry.label] = entry
+        self.taken_bytes += entry.cost
+
     def _move_to_taken(self, entry: Outgoing) -> Outgoing:
         """At QoS 2: what stays in its place, for the rest of the handshake."""
-        self._taken[*_key(entry), entry.label] = entry
+        self._is_taken(entry)
         rest = Outgoing(entry.message, entry.qos, None, entry.label)
         rest.number = entry.number
         self.unacked_bytes += rest.cost
@@ -318,6 +329,7 @@ class OutgoingLane:
         entry = self._taken.pop((origin, number, label), None)
         if entry is None:
             return False
+        self.taken_bytes -= entry.cost
         if fate is not Fate.SAFE:
             entry.message.misses(fate)
         self._finish(entry)
@@ -362,7 +374,7 @@ class OutgoingLane:
         self._again.clear()
         self._fresh.clear()
         self._latest.clear()
-        self.unacked_bytes = 0
+        self.unacked_bytes = self.taken_bytes = 0
         for entry in entries:
             if entry.released:
                 entry.finish(self._neighbor)

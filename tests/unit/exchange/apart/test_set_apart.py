@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Fate, Message
 from isthmus.sim.client import SimClient
@@ -111,6 +112,49 @@ def test_a_crash_of_the_node_before_a_broker_that_hangs_loses_nothing() -> None:
     for sent, got in zip(star.sent.values(), star.got("bad").values(), strict=True):
         assert list(dict.fromkeys(got)) == sent
     assert star.disk(star.bad) == 0
+
+
+@pytest.mark.parametrize(("confirm", "count"), [("local", 12), ("fabric", 12), ("fabric", 40)])
+def test_what_waits_for_somebody_beyond_keeps_nothing_on_disk_back(
+    confirm: str, count: int
+) -> None:
+    """h was cut off from b, which leaves unacknowledged what the broker of c does not take.
+
+    h ── b ── c
+    """
+    fabric = SimFabric(
+        seed=3,
+        algorithm="sf",
+        link=SETTINGS,
+        confirm=ConfirmSettings.of("local", {"t/c": confirm}, 600.0, 60.0),
+    )
+    h, b, c = map(fabric.node, "hbc")
+    fabric.link(h, b)
+    fabric.link(b, c)
+    at_b = b.client("at-b")
+    at_b.subscribe("t/b")
+    at_c = c.client("at-c", clean_start=False, session_expiry_s=FOR_EVER)
+    at_c.subscribe("t/c")
+    for_c, for_b = h.client("for-c"), h.client("for-b")
+    fabric.settle()
+    c.broker.hang(120.0)
+    fabric.partition([h], [b, c])
+    fabric.run(5.0)
+    for number in range(count):
+        for_c.publish("t/c", b"%d %b" % (number, b"x" * 500), qos=1)
+    fabric.run(0.5)
+    for number in range(400):
+        for_b.publish("t/b", b"%d %b" % (number, b"x" * 100), qos=1)
+    fabric.run(1.0)
+    fabric.heal()
+    fabric.run(10.0)
+    assert len(at_b.payloads()) == 400
+    assert at_c.payloads() == []
+    fabric.run(120.0)
+    fabric.settle()
+    assert len(at_c.payloads()) == count
+    assert len(for_c.acknowledged) + len(for_c.refused) == count
+    assert not h.disk.spools
 
 
 def test_a_broker_is_set_apart_whatever_the_algorithm() -> None:
