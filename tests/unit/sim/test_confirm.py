@@ -152,6 +152,23 @@ def test_a_far_broker_that_does_not_take_it_is_told() -> None:
     assert (publisher.acknowledged, publisher.refused) == ([b"2"], [b"1"])
 
 
+def test_a_far_broker_that_does_not_take_an_older_retained_message_is_told() -> None:
+    """Which comes there without the flag, as another message."""
+    fabric = SimFabric(seed=1, algorithm="sf", confirm=FABRIC)
+    s, b = fabric.node("s"), fabric.node("b")
+    b.clock_ahead_ms = 3_600_000
+    fabric.link(s, b, delay_s=0.5)
+    subscriber(b)
+    publisher, newer = s.client("p"), b.client("newer")
+    fabric.settle()
+    publisher.publish("t", b"1", qos=1, retain=True)
+    newer.publish("t", b"2", qos=1, retain=True)
+    fabric.run(0.3)
+    b.broker.poison.add("t")
+    fabric.settle()
+    assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
 def test_what_waits_for_one_branch_is_with_its_origin_still(algorithm: str, qos: int) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from isthmus.cooperation.api import Resend, Route, SessionInfo
@@ -746,6 +747,8 @@ class Traffic:
     def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
         done = in_hand.wait_for_broker() if in_hand is not None else None
         kept = in_hand.kept if in_hand is not None else None
+        if in_hand is not None and done is not None and message is not in_hand.message:
+            done = partial(_done_as, in_hand.message, message, done)  # a copy without the flag
         if not self.host.inject(message, key, done, kept):
             self.counters["inject_dropped"] += 1
             if done is not None:
@@ -760,6 +763,13 @@ class Traffic:
         if lost := waiting + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
+
+
+def _done_as(message: Message, given: Message, done: Callable[[], None]) -> None:
+    """The broker has `given` in the place of `message`, or does without it."""
+    if given.fate is not Fate.SAFE:
+        message.misses(given.fate)
+    done()
 
 
 def _done_with(in_hand: InHand | None) -> None:
