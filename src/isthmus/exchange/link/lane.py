@@ -282,7 +282,7 @@ class OutgoingLane:
             taken, self._taken, self.taken_bytes = self._taken, {}, 0
             sent = [entry for entry in self._again if not entry.released]
             self._again = deque(entry for entry in self._again if entry.released)
-            self._send_as_new(sorted((*taken.values(), *sent), key=_place))
+            self._send_as_new(sorted((*taken.values(), *sent), key=lambda each: each.number))
 
     def acknowledged(self, head: int, packet_id: int, reason: int = 0) -> bytes:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""

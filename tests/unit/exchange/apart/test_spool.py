@@ -491,6 +491,18 @@ def _act(operations: list[tuple[str, int]], seed: int) -> None:
     assert safe <= set(got)
 
 
+def test_what_is_read_has_its_place_among_what_was_always_in_memory() -> None:
+    """The disk was full, so it was written long after it had come."""
+    messages = [
+        Message(b"t", b"", qos=1, origin="a", number=f"1.{number:012x}", arrived_s=50.0 + number)
+        for number in range(3)
+    ]
+    kept = read_kept(write_kept(messages[1], b"", 60.0, 20_000), 70.0, 30_000)
+    assert kept is not None
+    assert messages[0].place < kept.message.place < messages[2].place
+    assert write_kept(messages[1], b"", 60.0, 1_000).startswith(bytes(8)), "no clock was set"
+
+
 def test_the_form_of_a_message() -> None:
     message = Message(
         b"t/a",
