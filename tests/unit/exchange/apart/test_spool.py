@@ -173,6 +173,47 @@ def test_segments_that_are_acknowledged_are_removed(monkeypatch: pytest.MonkeyPa
     assert queue.spool.bytes == sum(map(len, host.disk.spools.values()))
 
 
+def test_one_that_waits_keeps_neither_disk_nor_memory_of_those_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbor has it, and does not say that it is safe."""
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 1_000)
+    disk = Disk()
+    host, queue = open_queue(disk)
+    queue.put(b"000000")
+    waits = queue.memory.popleft()[1]
+    assert waits is not None
+    for body in bodies(500, 1):
+        queue.put(body)
+        host.run()
+        assert queue.take() == body
+    host.run(1.0)
+    assert queue.spool.messages == 1
+    assert len(disk.spools) <= 2
+    assert len(queue.spool._acknowledged._begins) == 1
+    assert queue.spool.bytes == sum(map(len, disk.spools.values()))
+    host, queue = open_queue(disk, seed=1)
+    assert drain(host, queue)[0] == b"000000"
+    host.run(1.0)
+    assert not disk.spools
+
+
+@given(st.permutations(range(20)), st.integers(0, 20))
+def test_ordinals_that_are_acknowledged_in_any_order(order: list[int], count: int) -> None:
+    ordinals, first, known = module._Ordinals(), 0, set[int]()
+    for ordinal in order[:count]:
+        ordinals.add(ordinal)
+        known.add(ordinal)
+        first = ordinals.take_from(first)
+        while min(known, default=20) < first:
+            known.remove(min(known))
+        assert first not in known
+        assert ordinals.count == len(known)
+        for begin in range(first, 20):
+            assert ordinals.has_all(begin, begin + 1) == (begin in known)
+            assert ordinals.has_all(begin, begin + 3) == ({begin, begin + 1, begin + 2} <= known)
+
+
 def test_a_full_disk_is_told_and_tried_again() -> None:
     host, queue = open_queue(Disk())
     host.disk.full = True
