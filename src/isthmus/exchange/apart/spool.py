@@ -84,6 +84,10 @@ class Record:
         self.earlier = False
         """It was kept by an earlier life of the node."""
 
+    @property
+    def is_on_disk(self) -> bool:
+        return self.ordinal >= 0
+
     def over(self) -> None:
         """The destination has it, or does without it."""
         self._spool.done_with(self)
@@ -386,6 +390,29 @@ class Spool:
         elif self.problem and not problem:
             self._host.log("info", "what waits is written again", destination=self.name)
         self.problem = problem
+
+    def unwritten(self) -> Iterator[Any]:
+        """Entries that are not on disk, nor in the owner's queue."""
+        return (each.entry for each in self._unwritten if not each.resident)
+
+    def give_up(self, size: int, may: Callable[[Any], bool]) -> list[Any]:
+        """The oldest of these that `may` be given up, of so many bytes: they are not kept."""
+        given: list[Any] = []
+        kept: deque[Record] = deque()
+        for record in self._unwritten:
+            if size > 0 and not record.resident and may(record.entry):
+                record.is_over = True
+                self.behind -= 1
+                self.unwritten_bytes -= record.cost
+                size -= record.cost
+                given.append(record.entry)
+            else:
+                kept.append(record)
+        self._unwritten = kept
+        if self.all_written:
+            self.problem = ""
+            self._tidy()
+        return given
 
     def discard(self) -> None:
         """Remove all of it; nobody has it in memory."""

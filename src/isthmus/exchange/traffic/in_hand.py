@@ -398,6 +398,9 @@ class MessagesInHand:
         apart = [self._set_apart(branch, oldest.neighbor) for branch in list(oldest.waits_for)]
         if not apart or not all(apart) or oldest.message.confirm:
             return 0.0
+        at_broker = self._at_broker.get(oldest.neighbor)
+        if BROKER in oldest.waits_for and at_broker is not None and at_broker.is_gone:
+            return 0.0  # and there is no room on disk
         return LOOK_AGAIN_S
 
     def _relieve_later(self, incoming: Incoming, link: Link, wait_s: float) -> None:
@@ -495,13 +498,18 @@ class BrokerQueue:
         self._heard_s = self._host.now()
         self._told = False
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the broker has been silent for too long."""
+        return self._host.now() - self._heard_s >= self._hold_s
+
     def has_room(self) -> bool:
-        """Whether more may wait; room is made if the broker has been silent for too long."""
+        """Whether more may wait; room is made if the broker is gone."""
         if self.bytes <= self._limit:
             return True
-        heard_s, told = self._heard_s, self._told
-        if self._host.now() - heard_s < self._hold_s:
+        if not self.is_gone:
             return False
+        heard_s, told = self._heard_s, self._told
         part = self._bound // PART
         lost = self._host.give_up_injected(self._key, self.bytes - self._bound + part)
         self._heard_s, self._told = heard_s, told or lost > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isthmus.exchange.client.confirming import ConfirmSettings
@@ -192,6 +194,26 @@ def test_a_full_disk_holds_who_sends_and_loses_nothing(hangs: bool) -> None:
     star.fabric.settle()
     assert star.got("bad") == star.got("good") == star.got("hub") == star.sent
     assert not keeper.given_up
+
+
+def test_a_broker_that_is_gone_for_good_does_not_part_the_fabric_when_its_disk_is_full() -> None:
+    settings = replace(SETTINGS, apart_bytes=100_000, apart_s=30.0)
+    star = Star(settings=settings)
+    star.bad.broker.hang(300.0)
+    star.publish(2_000, every_s=0.1)
+    assert star.got("good") == star.got("hub") == star.sent
+    on_disk = star.disk(star.bad) // 300
+    assert sum(each.unwritten_bytes for each in star.bad.exchange.spools) < 2 * 65_536
+    star.fabric.run(300.0)
+    star.fabric.settle()
+    lost = star.bad.exchange.counters["given_up"]
+    got = star.got("bad")
+    assert sum(map(len, got.values())) == 4_000 - lost
+    assert lost > 1_000
+    for name, sent in star.sent.items():
+        assert got[name][: on_disk // 3] == sent[: on_disk // 3], "what is on disk stays"
+        assert got[name] == [each for each in sent if each in set(got[name])]
+    assert star.disk(star.bad) == 0
 
 
 def test_a_full_disk_does_not_keep_back_who_comes_back() -> None:
