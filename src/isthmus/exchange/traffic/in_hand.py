@@ -170,6 +170,19 @@ class InHand:
             self._copies = []
         self._copies.append(copy)
 
+    def take_copy(self, copy: InHand) -> None:
+        """Have its neighbor told, once for all that come from there, as it names them alike."""
+        copy.take()
+        for older in self._copies or ():
+            if older is not copy and older.taken and older.is_named_like(copy):
+                older.incoming.settled(older.number)
+                assert self._copies is not None
+                self._copies.remove(older)
+                return
+
+    def is_named_like(self, other: InHand) -> bool:
+        return self.incoming is other.incoming and self.message.label == other.message.label
+
     def give_in(self, copy: InHand) -> None:
         """`copy` waits no longer; whether it is safe, nobody knows, so it is not confirmed."""
         if self._copies and copy in self._copies:
@@ -327,6 +340,7 @@ class MessagesInHand:
             copy.acknowledged_by(HERE)
             return
         copy.copy_of = first
+        copy.message.payload = copy.message.properties = b""  # nobody gets them from here
         first.add_copy(copy)
         copy.incoming.hold(copy.number, copy)
         if not is_nearer:
@@ -367,7 +381,7 @@ class MessagesInHand:
             assert isinstance(oldest, InHand)
             if oldest.copy_of is not None:
                 if oldest.message.confirm:
-                    oldest.take()
+                    oldest.copy_of.take_copy(oldest)
                 else:
                     oldest.copy_of.give_in(oldest)
                 continue
