@@ -42,6 +42,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
@@ -159,8 +160,11 @@ class OutgoingLane:
         """Sent before, on a connection that broke."""
         self._fresh: deque[Outgoing] = deque()
         """Never sent."""
-        self._taken: dict[tuple[str, str, bytes], Outgoing] = {}
-        """By origin, number and label: what the neighbor has, and has not said to be safe."""
+        self._taken: dict[tuple[str, str, bytes], list[Outgoing]] = {}
+        """By origin, number and label: what the neighbor has, and has not said to be safe.
+
+        More than one if it was sent more than once, as after a crash.
+        """
         self._latest: dict[tuple[str, str], Outgoing] = {}
         """Of messages that were put again, by origin and number."""
         self.unacked_bytes = 0
@@ -170,7 +174,8 @@ class OutgoingLane:
 
     def __len__(self) -> int:
         """How many messages are not acknowledged."""
-        return len(self._taken) + len(self._in_flight) + len(self._again) + len(self._fresh)
+        taken = sum(map(len, self._taken.values()))
+        return taken + len(self._in_flight) + len(self._again) + len(self._fresh)
 
     @property
     def all_sent(self) -> bool:
@@ -279,10 +284,11 @@ class OutgoingLane:
         self._in_flight.clear()
         if self._taken:
             # What the neighbor had to say of it may be lost; its number there is another one's.
-            taken, self._taken, self.taken_bytes = self._taken, {}, 0
+            taken = list(chain.from_iterable(self._taken.values()))
+            self._taken, self.taken_bytes = {}, 0
             sent = [entry for entry in self._again if not entry.released]
             self._again = deque(entry for entry in self._again if entry.released)
-            self._send_as_new(sorted((*taken.values(), *sent), key=lambda each: each.number))
+            self._send_as_new(sorted((*taken, *sent), key=lambda each: each.number))
 
     def acknowledged(self, head: int, packet_id: int, reason: int = 0) -> bytes:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""
@@ -313,7 +319,7 @@ class OutgoingLane:
         return b""
 
     def _is_taken(self, entry: Outgoing) -> None:
-        self._taken[*_key(entry), entry.label] = entry
+        self._taken.setdefault((*_key(entry), entry.label), []).append(entry)
         self.taken_bytes += entry.cost
 
     def _move_to_taken(self, entry: Outgoing) -> Outgoing:
@@ -326,14 +332,13 @@ class OutgoingLane:
 
     def settled(self, origin: str, number: str, label: bytes, fate: Fate) -> bool:
         """The neighbor says that what it had taken is safe, or missed; whether it was here."""
-        entry = self._taken.pop((origin, number, label), None)
-        if entry is None:
-            return False
-        self.taken_bytes -= entry.cost
-        if fate is not Fate.SAFE:
-            entry.message.misses(fate)
-        self._finish(entry)
-        return True
+        entries = self._taken.pop((origin, number, label), [])
+        for entry in entries:
+            self.taken_bytes -= entry.cost
+            if fate is not Fate.SAFE:
+                entry.message.misses(fate)
+            self._finish(entry)
+        return bool(entries)
 
     def _finish(self, entry: Outgoing) -> None:
         if self._latest and self._latest.get(_key(entry)) is entry:
@@ -359,7 +364,8 @@ class OutgoingLane:
 
     def unacknowledged(self) -> list[Outgoing]:
         """What it keeps, in order, but for what has been released."""
-        entries = [*self._taken.values(), *self._in_flight.values(), *self._again, *self._fresh]
+        taken = chain.from_iterable(self._taken.values())
+        entries = [*taken, *self._in_flight.values(), *self._again, *self._fresh]
         return [entry for entry in entries if not entry.released and entry.qos != _GONE]
 
     def take(self) -> list[Outgoing]:

@@ -76,6 +76,26 @@ def test_what_is_said_to_be_taken_twice_waits_once(fate: Fate) -> None:
     assert (len(lane), lane.unacked_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_copies_that_are_taken_are_settled_by_one_word(qos: int) -> None:
+    """One has waited on disk since an earlier life, one came again from the node before."""
+    lane = OutgoingLane("b")
+    done: list[int] = []
+    for number in range(2):
+        kept = numbered(0)
+        kept.qos, kept.confirm = qos, True
+        add(lane, kept, qos, lambda n=number: done.append(n))  # type: ignore[misc]
+    list(lane.transmit(0.0))
+    for packet_id in (1, 2):
+        lane.acknowledged(PUBREC if qos == 2 else PUBACK, packet_id, Fate.TAKEN)
+        if qos == 2:
+            lane.acknowledged(PUBCOMP, packet_id)
+    assert (len(lane), len(lane.unacknowledged())) == (2, 2)
+    assert lane.settled("a", numbered(0).number, b"", Fate.SAFE)
+    assert sorted(done) == [0, 1]
+    assert (len(lane), lane.unacked_bytes, lane.taken_bytes) == (0, 0, 0)
+
+
 def test_what_is_taken_is_sent_again_where_it_was() -> None:
     """What has waited on disk seems to have come when it was not, if the clock has jumped."""
     lane = OutgoingLane("b")
