@@ -152,6 +152,28 @@ def test_a_far_broker_that_does_not_take_it_is_told() -> None:
     assert (publisher.acknowledged, publisher.refused) == ([b"2"], [b"1"])
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("algorithm", ["sf", "tree", "routed-tree", "topic-tree", "skipgraph"])
+def test_what_comes_again_by_a_new_tree_waits_for_the_broker_that_has_been_given_it(
+    algorithm: str, qos: int
+) -> None:
+    confirm = ConfirmSettings(by_default=True, within_s=600.0)
+    fabric, s, h, b = line(algorithm=algorithm, confirm=confirm)
+    at_b, publisher = subscriber(b), s.client("p")
+    fabric.settle()
+    b.broker.hang(8.0)
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(0.5)
+    h.crash()
+    h.start()
+    fabric.run(6.0)
+    assert publisher.acknowledged == []
+    fabric.run(10.0)
+    fabric.settle()
+    assert publisher.acknowledged == at_b.payloads() == [b"1"]
+    assert nothing_is_left(s, h, b)
+
+
 def test_a_far_broker_that_does_not_take_an_older_retained_message_is_told() -> None:
     """Which comes there without the flag, as another message."""
     fabric = SimFabric(seed=1, algorithm="sf", confirm=FABRIC)

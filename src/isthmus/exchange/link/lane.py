@@ -62,7 +62,7 @@ FAR = SPAN // 2
 MAX_BUSY = 4 * WINDOW
 """What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
 of it up."""
-IN_HAND_BYTES = 464
+IN_HAND_BYTES = 472
 """What it takes to know whom to acknowledge a message to, as measured."""
 
 _REASONS = frozenset(Fate)
