@@ -177,14 +177,19 @@ class InHand:
         """Have its neighbor told, once for all that come from there, as it names them alike."""
         copy.take()
         for older in self._copies or ():
-            if older is not copy and older.taken and older.is_named_like(copy):
+            if older is not copy and older.taken and older.is_as(copy):
                 older.incoming.settled(older.number)
                 assert self._copies is not None
                 self._copies.remove(older)
                 return
 
-    def is_named_like(self, other: InHand) -> bool:
-        return self.incoming is other.incoming and self.message.label == other.message.label
+    def is_as(self, other: InHand) -> bool:
+        """Whether both are copies of one message, and their neighbor is told the same of them."""
+        return (
+            self.copy_of is other.copy_of
+            and self.incoming is other.incoming
+            and self.message.label == other.message.label
+        )
 
     def give_in(self, copy: InHand) -> None:
         """`copy` waits no longer; whether it is safe, nobody knows, so it is not confirmed."""

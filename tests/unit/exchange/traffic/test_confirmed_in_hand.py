@@ -107,6 +107,23 @@ def test_copies_without_end_take_no_more_room() -> None:
     assert not stage.incoming._taken
 
 
+def test_what_waits_with_another_one_is_not_one_of_its_copies() -> None:
+    """It was forwarded for one label, and has another one by now."""
+    stage = ConfirmedStage()
+    link = Link(stage.neighbor, "s", qos=1, queue_bytes=QUEUE_BYTES, round_robin=False)
+    first = stage.taken(1, "b")
+    stage.incoming = Incoming()
+    waits = stage.arrives(1)
+    stage.hand.waits_with(waits, b"")
+    waits.acknowledged_by(HERE)
+    waits.take()
+    for packet_id in range(2, MAX_UNSAFE + 4):
+        stage.hand.repeated(stage.arrives(packet_id, hops=1))
+        stage.hand.relieve(stage.incoming, link)
+    first.acknowledged_by("b")
+    assert not waits.waits_for
+
+
 def test_who_wait_for_each_other_are_not_told_that_it_is_safe() -> None:
     stage = ConfirmedStage()
     first = stage.taken(1, "b")
