@@ -217,7 +217,7 @@ def test_an_answer_of_the_time_before_an_older_one_was_taken_does_not_count(desk
 
 
 def test_it_is_given_when_it_comes_also_while_an_older_one_is_on_its_way(desk: Desk) -> None:
-    """Of the older one's acknowledgment it is not safe, and a newer one may come before its turn."""
+    """By the acknowledgment of that it is not safe, and a newer one may come before its turn."""
     done: list[str] = []
     comes_again(desk, b"old", done)
     newest = desk.store.record_local(
