@@ -153,6 +153,45 @@ def test_a_far_broker_that_does_not_take_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("algorithm", ["sf", "tree", "routed-tree", "topic-tree", "skipgraph"])
+def test_what_comes_again_by_a_new_tree_waits_for_the_broker_that_has_been_given_it(
+    algorithm: str, qos: int
+) -> None:
+    confirm = ConfirmSettings(by_default=True, within_s=600.0)
+    fabric, s, h, b = line(algorithm=algorithm, confirm=confirm)
+    at_b, publisher = subscriber(b), s.client("p")
+    fabric.settle()
+    b.broker.hang(8.0)
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(0.5)
+    h.crash()
+    h.start()
+    fabric.run(6.0)
+    assert publisher.acknowledged == []
+    fabric.run(10.0)
+    fabric.settle()
+    assert publisher.acknowledged == at_b.payloads() == [b"1"]
+    assert nothing_is_left(s, h, b)
+
+
+def test_a_far_broker_that_does_not_take_an_older_retained_message_is_told() -> None:
+    """Which comes there without the flag, as another message."""
+    fabric = SimFabric(seed=1, algorithm="sf", confirm=FABRIC)
+    s, b = fabric.node("s"), fabric.node("b")
+    b.clock_ahead_ms = 3_600_000
+    fabric.link(s, b, delay_s=0.5)
+    subscriber(b)
+    publisher, newer = s.client("p"), b.client("newer")
+    fabric.settle()
+    publisher.publish("t", b"1", qos=1, retain=True)
+    newer.publish("t", b"2", qos=1, retain=True)
+    fabric.run(0.3)
+    b.broker.poison.add("t")
+    fabric.settle()
+    assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])
+
+
+@pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
 def test_what_waits_for_one_branch_is_with_its_origin_still(algorithm: str, qos: int) -> None:
     """More than may be unacknowledged; the node between crashes with all of it."""

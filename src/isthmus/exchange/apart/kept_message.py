@@ -2,9 +2,11 @@
 
     wall clock in ms (8 bytes), length of names (2), names, the message as on a link (`to_link`)
 
+The time is that of its arrival, by which messages are in order, and from which its expiry interval
+counts; that goes on while a message is on disk, also over a restart.
+
 The names, between commas, are those of the neighbor that it came from (empty: a client) and of the
-neighbors that it was passed on to: who has it already is not sent it again on a detour.  The time
-is for the expiry interval, which goes on while a message is on disk, also over a restart.
+neighbors that it was passed on to: who has it already is not sent it again on a detour.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ def write_kept(message: Message, label: bytes, now_s: float, wall_ms: int) -> by
     came_from = message.came_from.name if message.came_from is not None else ""
     passed = [session.name for session, _ in message.passed_to]
     names = ",".join((came_from, *passed)).encode()
-    frame = to_link(message, 0, 0, now_s, label)
-    return b"%b%b%b%b" % (wall_ms.to_bytes(8), len(names).to_bytes(2), names, frame)
+    frame = to_link(message, 0, 0, message.arrived_s, label)
+    arrived_ms = max(0, wall_ms - round((now_s - message.arrived_s) * 1000))
+    return b"%b%b%b%b" % (arrived_ms.to_bytes(8), len(names).to_bytes(2), names, frame)
 
 
 def read_kept(body: bytes, now_s: float, wall_ms: int) -> KeptMessage | None:

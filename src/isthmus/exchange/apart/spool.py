@@ -19,7 +19,8 @@ The files are segments, in the form of `isthmus.exchange.kept_records`, numbered
     m  ordinal of a message, the message (`kept_message`)
     a  ordinal of the first one that is not acknowledged: now and then, `NOTE_S` after a change
 
-A segment of which everything is acknowledged is removed, and all of them with the last message.  So
+A segment of which everything is acknowledged is removed, whatever waits before it, and all of them
+with the last message.  So
 a crash repeats what was acknowledged within `NOTE_S`, and a start reads the last segment only.
 What is damaged, or the remains of a write that failed, is told from the rest by the ordinals.
 
@@ -35,6 +36,7 @@ each is acknowledged once.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -82,6 +84,10 @@ class Record:
         self.earlier = False
         """It was kept by an earlier life of the node."""
 
+    @property
+    def is_on_disk(self) -> bool:
+        return self.ordinal >= 0
+
     def over(self) -> None:
         """The destination has it, or does without it."""
         self._spool.done_with(self)
@@ -123,6 +129,46 @@ class _Segment:
     """Nothing is added: it is an earlier life's, and may end in the middle of a record."""
 
 
+class _Ordinals:
+    """A set of ordinals, most of which follow on each other."""
+
+    __slots__ = ("_begins", "_ends", "count")
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self.count = 0
+
+    def add(self, ordinal: int) -> None:
+        """`ordinal` is not in it."""
+        begins, ends = self._begins, self._ends
+        self.count += 1
+        at = bisect_right(begins, ordinal)
+        follows = at > 0 and ends[at - 1] == ordinal
+        if at < len(begins) and begins[at] == ordinal + 1:
+            begins[at] = begins[at - 1] if follows else ordinal
+            if follows:
+                del begins[at - 1], ends[at - 1]
+        elif follows:
+            ends[at - 1] = ordinal + 1
+        else:
+            begins.insert(at, ordinal)
+            ends.insert(at, ordinal + 1)
+
+    def take_from(self, ordinal: int) -> int:
+        """Forget those from `ordinal` on, which is the least of all, up to the first gap; where."""
+        if not self._begins or self._begins[0] != ordinal:
+            return ordinal
+        del self._begins[0]
+        end = self._ends.pop(0)
+        self.count -= end - ordinal
+        return end
+
+    def has_all(self, begin: int, end: int) -> bool:
+        at = bisect_right(self._begins, begin)
+        return at > 0 and end <= self._ends[at - 1]
+
+
 class Spool:
     """The queue of one destination."""
 
@@ -137,12 +183,13 @@ class Spool:
         self._batch: list[tuple[Record, int, int]] = []
         """What is being written, from where to where in its segment."""
         self._writing = self._flush_due = self._note_set = self._retry_set = False
+        self._sweep_set = False
         self._writing_bytes = 0
         self._next = 0
         self._first = 0
         """The first that is not acknowledged."""
         self._noted = 0
-        self._acknowledged: set[int] = set()
+        self._acknowledged = _Ordinals()
         """Those behind it that are."""
         self._life = 0
         """The first ordinal of this life."""
@@ -183,7 +230,7 @@ class Spool:
     @property
     def messages(self) -> int:
         """How many are not acknowledged, as far as they are to be on disk."""
-        on_disk = self._next - self._first - len(self._acknowledged)
+        on_disk = self._next - self._first - self._acknowledged.count
         return on_disk + len(self._unwritten) + len(self._batch)
 
     @property
@@ -344,6 +391,29 @@ class Spool:
             self._host.log("info", "what waits is written again", destination=self.name)
         self.problem = problem
 
+    def unwritten(self) -> Iterator[Any]:
+        """Entries that are not on disk, nor in the owner's queue."""
+        return (each.entry for each in self._unwritten if not each.resident)
+
+    def give_up(self, size: int, may: Callable[[Any], bool]) -> list[Any]:
+        """The oldest of these that `may` be given up, of so many bytes: they are not kept."""
+        given: list[Any] = []
+        kept: deque[Record] = deque()
+        for record in self._unwritten:
+            if size > 0 and not record.resident and may(record.entry):
+                record.is_over = True
+                self.behind -= 1
+                self.unwritten_bytes -= record.cost
+                size -= record.cost
+                given.append(record.entry)
+            else:
+                kept.append(record)
+        self._unwritten = kept
+        if self.all_written:
+            self.problem = ""
+            self._tidy()
+        return given
+
     def discard(self) -> None:
         """Remove all of it; nobody has it in memory."""
         while self._segments:
@@ -409,7 +479,7 @@ class Spool:
             return  # it remains of a write that failed
         self._skip(ordinal)
         self._read += 1
-        if ordinal < self._first or ordinal in self._acknowledged:
+        if self._is_over(ordinal):
             return
         self.behind -= 1
         record = Record(self, None, 0, resident=True, ordinal=ordinal)
@@ -420,9 +490,12 @@ class Spool:
         """What should have been read before that one, and was not, is damaged."""
         while self._read < end:
             ordinal, self._read = self._read, self._read + 1
-            if ordinal >= self._first and ordinal not in self._acknowledged:
+            if not self._is_over(ordinal):
                 self.behind -= 1
                 self._acknowledge(ordinal)
+
+    def _is_over(self, ordinal: int) -> bool:
+        return ordinal < self._first or self._acknowledged.has_all(ordinal, ordinal + 1)
 
     def _damaged(self, segment: _Segment, offset: int, size: int) -> None:
         self._host.log(
@@ -475,9 +548,7 @@ class Spool:
 
     def _acknowledge(self, ordinal: int) -> None:
         self._acknowledged.add(ordinal)
-        while self._first in self._acknowledged:
-            self._acknowledged.discard(self._first)
-            self._first += 1
+        self._first = self._acknowledged.take_from(self._first)
 
     def _tidy(self) -> None:
         """Remove segments of which nothing is needed, note how far it has come."""
@@ -492,6 +563,19 @@ class Spool:
         elif self._first > self._noted and not self._note_set:
             self._note_set = True
             self._host.call_later(NOTE_S, self._note)
+        if self._acknowledged.count and len(segments) > 1 and not self._sweep_set:
+            self._sweep_set = True
+            self._host.call_later(NOTE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Remove segments of which nothing is needed, behind one of which something is."""
+        self._sweep_set = False
+        reading = self._read_at and self._read_at[0]
+        for segment in list(self._segments)[:-1]:
+            is_over = self._acknowledged.has_all(segment.first, segment.end)
+            if is_over and segment is not reading:
+                self._segments.remove(segment)
+                self._remove(segment)
 
     def _remove(self, segment: _Segment) -> None:
         self.bytes -= segment.size

@@ -337,7 +337,8 @@ class Injection:
 
     def give_up(self, size: int, neighbor: str = "") -> int:
         """See `Host.give_up_injected`; of `neighbor` alone, if others share this."""
-        # Suspects may be at the broker already, and one of them may stand accused.
+        # Suspects may be at the broker already, and one of them may stand accused.  What is on disk
+        # stays there.
         newest = {each.message.topic: each for each in self._waiting if each.message.retain}
         given_up, kept = [], deque[InjectedMessage]()
         for entry in self._waiting:
@@ -347,6 +348,7 @@ class Injection:
                 and message.qos
                 and (not neighbor or _neighbor_of(message) == neighbor)
                 and not entry.suspect
+                and (entry.record is None or not entry.record.is_on_disk)
                 and newest.get(message.topic) is not entry
                 and self._newest.get(message.topic) is not entry
             ):
@@ -358,7 +360,11 @@ class Injection:
         for entry in given_up:
             entry.message.misses()
             entry.finish()
-        return len(given_up)
+        if self.apart is None or size <= 0:
+            return len(given_up)
+        return len(given_up) + self.apart.give_up(
+            size, lambda message: not neighbor or _neighbor_of(message) == neighbor
+        )
 
     def _wait(self, entry: InjectedMessage) -> None:
         self._waiting.append(entry)

@@ -106,6 +106,21 @@ class BrokerApart:
         if self.spool.behind and self.memory <= self._queue_bytes * REFILL_PART:
             self.spool.load()
 
+    def give_up(self, size: int, may: Callable[[Message], bool]) -> int:
+        """Do without the oldest that the disk has not taken, but the newest retained of a topic."""
+        newest: dict[bytes, InjectedMessage] = {
+            each.message.topic: each for each in self.spool.unwritten() if each.message.retain
+        }
+        given_up: list[InjectedMessage] = self.spool.give_up(
+            size,
+            lambda each: may(each.message) and newest.get(each.message.topic) is not each,
+        )
+        for entry in given_up:
+            entry.message.misses()
+            if entry.done is not None:
+                entry.done()
+        return len(given_up)
+
     # ---- what the spool asks -------------------------------------------------------------
 
     def form(self, entry: Any) -> bytes:

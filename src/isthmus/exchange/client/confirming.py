@@ -17,7 +17,8 @@ so, its own broker has taken: the node releases it
 there, since the client will not ([MQTT-4.3.3-9]).
 
 At QoS 2 a client that comes back and sends a message again, which the fabric is still busy with,
-waits for the same confirmation: the memory is its session's (`Unreleased.unconfirmed`).
+waits for the same confirmation, and one that was refused is refused again: the memory is its
+session's (`Unreleased.unconfirmed`).
 
 Answers are kept in their order, those of messages that need no confirmation too ([MQTT-4.6.0-2]).
 """
@@ -186,9 +187,10 @@ class Confirming:
         def confirmed(fate: Fate) -> None:
             entry.fate = fate
             if unreleased.unconfirmed.get(packet_id) is entry:
-                del unreleased.unconfirmed[packet_id]
                 if fate is Fate.MISSED:
                     unreleased.release(packet_id)  # if it is sent again, it is passed on again
+                elif fate is Fate.SAFE:
+                    del unreleased.unconfirmed[packet_id]
             entry.waits.advance_soon()
 
         return confirmed

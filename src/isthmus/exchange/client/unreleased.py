@@ -28,7 +28,7 @@ class Unreleased(set[int]):
         super().__init__()
         self.doubtful: set[int] = set()
         self.unconfirmed: dict[int, object] = {}
-        """What the fabric is to confirm and has not (`confirming`)."""
+        """What the fabric is to confirm and has not, or refuses (`confirming`)."""
 
     def is_repetition(self, packet_id: int, *, dup: bool) -> bool:
         """Whether a PUBLISH of this identifier was passed on before; it is noted in any case."""
@@ -42,4 +42,5 @@ class Unreleased(set[int]):
 
     def release(self, packet_id: int) -> None:
         self.discard(packet_id)
+        self.unconfirmed.pop(packet_id, None)
         self.doubtful.discard(packet_id)

@@ -42,6 +42,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
@@ -61,7 +62,7 @@ FAR = SPAN // 2
 MAX_BUSY = 4 * WINDOW
 """What one stream may leave unacknowledged; more than `WINDOW`, as its sender may have given some
 of it up."""
-IN_HAND_BYTES = 464
+IN_HAND_BYTES = 472
 """What it takes to know whom to acknowledge a message to, as measured."""
 
 _REASONS = frozenset(Fate)
@@ -141,6 +142,7 @@ class OutgoingLane:
         "_oldest",
         "_taken",
         "expired",
+        "taken_bytes",
         "unacked_bytes",
         "write",
     )
@@ -158,16 +160,26 @@ class OutgoingLane:
         """Sent before, on a connection that broke."""
         self._fresh: deque[Outgoing] = deque()
         """Never sent."""
-        self._taken: dict[tuple[str, str, bytes], Outgoing] = {}
-        """By origin, number and label: what the neighbor has, and has not said to be safe."""
+        self._taken: dict[tuple[str, str, bytes], list[Outgoing]] = {}
+        """By origin, number and label: what the neighbor has, and has not said to be safe.
+
+        More than one if it was sent more than once, as after a crash.
+        """
         self._latest: dict[tuple[str, str], Outgoing] = {}
         """Of messages that were put again, by origin and number."""
         self.unacked_bytes = 0
+        self.taken_bytes = 0
+        """Of these, what the neighbor has taken."""
         self.expired = 0
 
     def __len__(self) -> int:
         """How many messages are not acknowledged."""
-        return len(self._taken) + len(self._in_flight) + len(self._again) + len(self._fresh)
+        taken = sum(map(len, self._taken.values()))
+        return taken + len(self._in_flight) + len(self._again) + len(self._fresh)
+
+    @property
+    def all_sent(self) -> bool:
+        return not self._again and not self._fresh
 
     def put(self, entry: Outgoing, *, again: bool = False) -> None:
         """Take it over until it is acknowledged, or expires.
@@ -272,10 +284,11 @@ class OutgoingLane:
         self._in_flight.clear()
         if self._taken:
             # What the neighbor had to say of it may be lost; its number there is another one's.
-            taken, self._taken = self._taken, {}
+            taken = list(chain.from_iterable(self._taken.values()))
+            self._taken, self.taken_bytes = {}, 0
             sent = [entry for entry in self._again if not entry.released]
             self._again = deque(entry for entry in self._again if entry.released)
-            self._send_as_new(sorted((*taken.values(), *sent), key=_place))
+            self._send_as_new(sorted((*taken, *sent), key=lambda each: each.number))
 
     def acknowledged(self, head: int, packet_id: int, reason: int = 0) -> bytes:
         """PUBACK, PUBREC or PUBCOMP came; what to answer."""
@@ -300,14 +313,18 @@ class OutgoingLane:
             raise RemoteProtocolError("an acknowledgment that does not fit the message's QoS")
         del self._in_flight[packet_id]
         if reason == Fate.TAKEN:
-            self._taken[*_key(entry), entry.label] = entry
+            self._is_taken(entry)
         else:
             self._finish(entry)
         return b""
 
+    def _is_taken(self, entry: Outgoing) -> None:
+        self._taken.setdefault((*_key(entry), entry.label), []).append(entry)
+        self.taken_bytes += entry.cost
+
     def _move_to_taken(self, entry: Outgoing) -> Outgoing:
         """At QoS 2: what stays in its place, for the rest of the handshake."""
-        self._taken[*_key(entry), entry.label] = entry
+        self._is_taken(entry)
         rest = Outgoing(entry.message, entry.qos, None, entry.label)
         rest.number = entry.number
         self.unacked_bytes += rest.cost
@@ -315,13 +332,13 @@ class OutgoingLane:
 
     def settled(self, origin: str, number: str, label: bytes, fate: Fate) -> bool:
         """The neighbor says that what it had taken is safe, or missed; whether it was here."""
-        entry = self._taken.pop((origin, number, label), None)
-        if entry is None:
-            return False
-        if fate is not Fate.SAFE:
-            entry.message.misses(fate)
-        self._finish(entry)
-        return True
+        entries = self._taken.pop((origin, number, label), [])
+        for entry in entries:
+            self.taken_bytes -= entry.cost
+            if fate is not Fate.SAFE:
+                entry.message.misses(fate)
+            self._finish(entry)
+        return bool(entries)
 
     def _finish(self, entry: Outgoing) -> None:
         if self._latest and self._latest.get(_key(entry)) is entry:
@@ -347,7 +364,8 @@ class OutgoingLane:
 
     def unacknowledged(self) -> list[Outgoing]:
         """What it keeps, in order, but for what has been released."""
-        entries = [*self._taken.values(), *self._in_flight.values(), *self._again, *self._fresh]
+        taken = chain.from_iterable(self._taken.values())
+        entries = [*taken, *self._in_flight.values(), *self._again, *self._fresh]
         return [entry for entry in entries if not entry.released and entry.qos != _GONE]
 
     def take(self) -> list[Outgoing]:
@@ -362,7 +380,7 @@ class OutgoingLane:
         self._again.clear()
         self._fresh.clear()
         self._latest.clear()
-        self.unacked_bytes = 0
+        self.unacked_bytes = self.taken_bytes = 0
         for entry in entries:
             if entry.released:
                 entry.finish(self._neighbor)

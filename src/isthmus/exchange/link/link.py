@@ -433,6 +433,8 @@ class Link:
             for lane in self.outgoing:
                 if lane.settled(*key, _FATES[sign]):
                     break
+        if self.apart is not None and self.apart.spool.behind:
+            self.apart.refill()
         if self._waiting:
             self.look_for_room()
 
@@ -487,6 +489,12 @@ class Link:
 
     def lane_bytes(self) -> int:
         return sum(lane.unacked_bytes for lane in self.outgoing)
+
+    def taken_bytes(self) -> int:
+        return sum(lane.taken_bytes for lane in self.outgoing)
+
+    def all_sent(self) -> bool:
+        return all(lane.all_sent for lane in self.outgoing)
 
     # ---- ends ----------------------------------------------------------------------------
 

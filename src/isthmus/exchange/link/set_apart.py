@@ -32,7 +32,8 @@ LINK_SPOOL: Final = "link"
 APART_PART: Final = 0.5
 RESIDENT_PART: Final = 0.25
 REFILL_PART: Final = 0.125
-CONFIRM_PART: Final = 0.5
+CONFIRM_PART: Final = 0.2
+"""With the residents it leaves so much that publishers who are held can go on (`Link.has_room`)."""
 
 
 class LinkApart:
@@ -86,16 +87,25 @@ class LinkApart:
             if link.state.up and memory <= link.queue_bytes * APART_PART:
                 return False
             self.begin()
-        resident = not spool.behind and link.lane_bytes() <= link.queue_bytes * RESIDENT_PART
+        resident = not spool.behind and self._is_below(RESIDENT_PART)
         entry.record = spool.keep(entry, entry.cost, resident=resident)
         return not resident
 
     def refill(self) -> None:
-        """Read the next ones, if few are left in memory."""
+        """Read the next ones, if few are left in memory, or all are sent.
+
+        What the neighbor has and does not acknowledge may wait for somebody: others must not.
+        """
         link = self._link
-        few = link.lane_bytes() <= link.queue_bytes * REFILL_PART
+        few = self._is_below(REFILL_PART) or (self._is_below(APART_PART) and link.all_sent())
         if self._leaves is not None or (link.state.carries and few):
             self.spool.load()
+
+    def _is_below(self, part: float) -> bool:
+        """Whether less of `queue_bytes` is in memory, apart from what has been taken."""
+        link = self._link
+        lanes, most = link.lane_bytes(), link.queue_bytes
+        return lanes <= most and lanes - link.taken_bytes() <= most * part
 
     def leave(self, leaves: Callable[[list[Outgoing]], None]) -> None:
         """The neighbor is given up: `leaves` gets all that is on disk, a part at a time.

@@ -90,6 +90,8 @@ class BrokerCopies:
         """Topics that the broker is asked for, and given if it has something else."""
         self._in_flight: dict[bytes, tuple[str, int]] = {}
         """How many the broker has not acknowledged, and by which session."""
+        self._latest: dict[bytes, Version] = {}
+        """Of each topic of these, which was given last."""
         self._given = 0
         """Of them those by `OWN_KEY`."""
         self._when_known: dict[bytes, list[Callable[[], None]]] = {}
@@ -182,7 +184,7 @@ class BrokerCopies:
         topic = message.topic
         if topic not in self._store.owed or str(self._taken.get(topic)) == message.version:
             done()
-        elif topic in self._in_flight:
+        elif str(self._latest.get(topic)) == message.version:
             self._when_known.setdefault(topic, []).append(done)
         else:
             self.deliver(message, key, done, kept)
@@ -261,6 +263,7 @@ class BrokerCopies:
         topic = message.topic
         _, count = self._in_flight.get(topic, (key, 0))
         self._in_flight[topic] = (key, count + 1)
+        self._latest[topic] = version
         open_ = True
 
         def acknowledged() -> None:
@@ -302,6 +305,7 @@ class BrokerCopies:
         if count > 1:
             self._in_flight[topic] = (by, count - 1)
             return
+        self._latest.pop(topic, None)
         for done in self._when_known.pop(topic, ()):
             done()
 

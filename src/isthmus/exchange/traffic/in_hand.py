@@ -90,6 +90,7 @@ class InHand:
     __slots__ = (
         "_copies",
         "_hand",
+        "_with_broker",
         "copy_of",
         "incoming",
         "kept_for_broker",
@@ -125,6 +126,8 @@ class InHand:
         self.copy_of: InHand | None = None
         """The one that it is acknowledged with."""
         self._copies: list[InHand] | None = None
+        self._with_broker: list[InHand] | None = None
+        """The same with other labels, which wait for the broker to have this one."""
 
     def wait_for(self, branch: str) -> None:
         self.waits_for.append(branch)
@@ -170,6 +173,24 @@ class InHand:
             self._copies = []
         self._copies.append(copy)
 
+    def take_copy(self, copy: InHand) -> None:
+        """Have its neighbor told, once for all that come from there, as it names them alike."""
+        copy.take()
+        for older in self._copies or ():
+            if older is not copy and older.taken and older.is_as(copy):
+                older.incoming.settled(older.number)
+                assert self._copies is not None
+                self._copies.remove(older)
+                return
+
+    def is_as(self, other: InHand) -> bool:
+        """Whether both are copies of one message, and their neighbor is told the same of them."""
+        return (
+            self.copy_of is other.copy_of
+            and self.incoming is other.incoming
+            and self.message.label == other.message.label
+        )
+
     def give_in(self, copy: InHand) -> None:
         """`copy` waits no longer; whether it is safe, nobody knows, so it is not confirmed."""
         if self._copies and copy in self._copies:
@@ -181,7 +202,15 @@ class InHand:
         """It goes to the local broker; what is returned is to be called when that has it."""
         self.waits_for.append(BROKER)
         self._hand.broker_queue(self).put(self.size + IN_HAND_BYTES)
+        self._hand.given(self)
         return self._broker_has_it
+
+    def wait_with_broker(self, other: InHand) -> None:
+        """`other` is the same message, of which the broker was given this one."""
+        other.wait_for(BROKER)
+        if self._with_broker is None:
+            self._with_broker = []
+        self._with_broker.append(other)
 
     def kept(self) -> None:
         """It is on disk for the broker: safe, unless its publisher is to know more."""
@@ -197,6 +226,12 @@ class InHand:
         came_from = self.message.came_from
         if came_from is None or came_from.status is not SessionStatus.ESTABLISHED:
             self._hand.neighbor_left(self.neighbor)
+        self._hand.broker_has(self)
+        others, self._with_broker = self._with_broker, None
+        for other in others or ():
+            if self.message.fate is not Fate.SAFE:
+                other.message.misses(self.message.fate)
+            other.acknowledged_by(BROKER)
         self.acknowledged_by(BROKER)
 
     def was_passed_to(self, session: SessionInfo | None) -> bool:
@@ -245,11 +280,14 @@ class MessagesInHand:
         queue_bytes: int,
         hold_s: float,
         set_apart: Callable[[str, str], bool] | None = None,
+        labeled: bool = False,
     ) -> None:
         """`has_room` says whether more may wait at the links that a message went to.
 
         `set_apart` has what waits for a branch, of those that a neighbor sent, put on disk; False
         if that cannot be, or is done.
+
+        `labeled`: a message can come again with another label, and the broker gets it once.
         """
         self._host = host
         self._counters = counters
@@ -260,6 +298,9 @@ class MessagesInHand:
         self._hold_s = hold_s
         self._messages: dict[tuple[str, str, bytes], InHand] = {}
         self._at_broker: dict[str, BrokerQueue] = {}
+        self._labeled = labeled
+        self._given: dict[tuple[str, str], InHand] = {}
+        """By origin and number, with labels: what the broker was given and has not acknowledged."""
         self._missed: dict[tuple[str, str], Fate] = {}
         """By origin and number, the oldest first: what is not here any more."""
         self._settled: dict[Incoming, list[bytes]] = {}
@@ -305,6 +346,23 @@ class MessagesInHand:
         in_hand.message.taken_as = label
         self._messages[_key(in_hand.message)] = in_hand
 
+    def given(self, in_hand: InHand) -> None:
+        if self._labeled:
+            self._given[in_hand.message.origin, in_hand.message.number] = in_hand
+
+    def broker_has(self, in_hand: InHand) -> None:
+        """It has it, or does without it, or it is on disk."""
+        key = in_hand.message.origin, in_hand.message.number
+        if self._given.get(key) is in_hand:
+            del self._given[key]
+
+    def waits_for_broker(self, in_hand: InHand) -> None:
+        """The broker was given it before: safe when it has acknowledged that."""
+        message = in_hand.message
+        first = self._given.get((message.origin, message.number))
+        if first is not None and first is not in_hand:
+            first.wait_with_broker(in_hand)
+
     def waits_with(self, in_hand: InHand, label: bytes) -> None:
         """It was forwarded for that label already, as another one: safe when that one is, too."""
         message = in_hand.message
@@ -327,6 +385,7 @@ class MessagesInHand:
             copy.acknowledged_by(HERE)
             return
         copy.copy_of = first
+        copy.message.payload = copy.message.properties = b""  # nobody gets them from here
         first.add_copy(copy)
         copy.incoming.hold(copy.number, copy)
         if not is_nearer:
@@ -367,7 +426,7 @@ class MessagesInHand:
             assert isinstance(oldest, InHand)
             if oldest.copy_of is not None:
                 if oldest.message.confirm:
-                    oldest.take()
+                    oldest.copy_of.take_copy(oldest)
                 else:
                     oldest.copy_of.give_in(oldest)
                 continue
@@ -398,6 +457,9 @@ class MessagesInHand:
         apart = [self._set_apart(branch, oldest.neighbor) for branch in list(oldest.waits_for)]
         if not apart or not all(apart) or oldest.message.confirm:
             return 0.0
+        at_broker = self._at_broker.get(oldest.neighbor)
+        if BROKER in oldest.waits_for and at_broker is not None and at_broker.is_gone:
+            return 0.0  # and there is no room on disk
         return LOOK_AGAIN_S
 
     def _relieve_later(self, incoming: Incoming, link: Link, wait_s: float) -> None:
@@ -495,13 +557,18 @@ class BrokerQueue:
         self._heard_s = self._host.now()
         self._told = False
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the broker has been silent for too long."""
+        return self._host.now() - self._heard_s >= self._hold_s
+
     def has_room(self) -> bool:
-        """Whether more may wait; room is made if the broker has been silent for too long."""
+        """Whether more may wait; room is made if the broker is gone."""
         if self.bytes <= self._limit:
             return True
-        heard_s, told = self._heard_s, self._told
-        if self._host.now() - heard_s < self._hold_s:
+        if not self.is_gone:
             return False
+        heard_s, told = self._heard_s, self._told
         part = self._bound // PART
         lost = self._host.give_up_injected(self._key, self.bytes - self._bound + part)
         self._heard_s, self._told = heard_s, told or lost > 0

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from isthmus.cooperation.api import Resend, Route, SessionInfo
@@ -134,6 +135,7 @@ class Traffic:
             queue_bytes=links.settings.queue_bytes,
             hold_s=max(hold_s, links.settings.apart_s) if sets_apart else hold_s,
             set_apart=self._set_apart if sets_apart else None,
+            labeled=max_label_bytes > 0,
         )
         self.pending = PendingRoutes(
             host,
@@ -522,7 +524,8 @@ class Traffic:
         if in_hand is not None:
             self.in_hand.take(in_hand)
         here = self.routes.algorithm.is_given_at_once(message.label)
-        route = Route(to_local_broker=here and self._is_for_broker(message), provisional=True)
+        gives = here and self._is_for_broker(message, in_hand)
+        route = Route(to_local_broker=gives, provisional=True)
         if message.retain and message.version:
             self._retained_arrived(message, route, in_hand, link.info.name)
         else:
@@ -561,7 +564,11 @@ class Traffic:
         retained = message.retain and bool(message.version)
         if retained and route.pending:  # whatever the path, all brokers are to have it
             route = replace(route, to_local_broker=True)
-        if route.to_local_broker and self._max_label_bytes and not self._is_for_broker(message):
+        if (
+            route.to_local_broker
+            and self._max_label_bytes
+            and not self._is_for_broker(message, in_hand)
+        ):
             route = replace(route, to_local_broker=False)
         if retained:
             self._retained_arrived(message, route, in_hand, link.info.name)
@@ -569,10 +576,15 @@ class Traffic:
             self._pass_on(message, route, in_hand, link.info.name)
         _done_with(in_hand)
 
-    def _is_for_broker(self, message: Message) -> bool:
-        """Whether the broker has not got it yet, with another label or from a client of its own."""
+    def _is_for_broker(self, message: Message, in_hand: InHand | None) -> bool:
+        """Whether the broker was not given it yet, with another label or by a client of its own.
+
+        If it was, `in_hand` waits until the broker has that.
+        """
         neighbor = message.came_from.name if message.came_from is not None else ""
         given = self._given.take(message.origin, message.number, neighbor, message.content)
+        if given is not Novelty.NEW and in_hand is not None:
+            self.in_hand.waits_for_broker(in_hand)
         return given is Novelty.NEW
 
     def _take_plain(self, known: Known, rest: bytes, neighbor: str) -> bool | None:
@@ -720,7 +732,11 @@ class Traffic:
     def _pass_on_at_last(self, message: Message, route: Route, in_hand: Held | None) -> None:
         """The path of `message` is there."""
         assert in_hand is None or isinstance(in_hand, InHand)
-        if route.to_local_broker and self._max_label_bytes and not self._is_for_broker(message):
+        if (
+            route.to_local_broker
+            and self._max_label_bytes
+            and not self._is_for_broker(message, in_hand)
+        ):
             route = replace(route, to_local_broker=False)
         self.counters["published_to_links"] += message.came_from is None and bool(route.neighbors)
         key = message.came_from.name if message.came_from is not None else ""
@@ -746,6 +762,8 @@ class Traffic:
     def _inject(self, message: Message, key: str, in_hand: InHand | None) -> None:
         done = in_hand.wait_for_broker() if in_hand is not None else None
         kept = in_hand.kept if in_hand is not None else None
+        if in_hand is not None and done is not None and message is not in_hand.message:
+            done = partial(_done_as, in_hand.message, message, done)  # a copy without the flag
         if not self.host.inject(message, key, done, kept):
             self.counters["inject_dropped"] += 1
             if done is not None:
@@ -760,6 +778,13 @@ class Traffic:
         if lost := waiting + self.in_hand.only_here:
             self.counters["given_up"] += lost
             self.host.log("warning", "messages given up", cause="stopped", messages=lost)
+
+
+def _done_as(message: Message, given: Message, done: Callable[[], None]) -> None:
+    """The broker has `given` in the place of `message`, or does without it."""
+    if given.fate is not Fate.SAFE:
+        message.misses(given.fate)
+    done()
 
 
 def _done_with(in_hand: InHand | None) -> None:

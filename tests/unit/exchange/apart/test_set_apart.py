@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.exchange.traffic.message import Fate, Message
 from isthmus.sim.client import SimClient
@@ -113,6 +116,49 @@ def test_a_crash_of_the_node_before_a_broker_that_hangs_loses_nothing() -> None:
     assert star.disk(star.bad) == 0
 
 
+@pytest.mark.parametrize(("confirm", "count"), [("local", 12), ("fabric", 12), ("fabric", 40)])
+def test_what_waits_for_somebody_beyond_keeps_nothing_on_disk_back(
+    confirm: str, count: int
+) -> None:
+    """h was cut off from b, which leaves unacknowledged what the broker of c does not take.
+
+    h ── b ── c
+    """
+    fabric = SimFabric(
+        seed=3,
+        algorithm="sf",
+        link=SETTINGS,
+        confirm=ConfirmSettings.of("local", {"t/c": confirm}, 600.0, 60.0),
+    )
+    h, b, c = map(fabric.node, "hbc")
+    fabric.link(h, b)
+    fabric.link(b, c)
+    at_b = b.client("at-b")
+    at_b.subscribe("t/b")
+    at_c = c.client("at-c", clean_start=False, session_expiry_s=FOR_EVER)
+    at_c.subscribe("t/c")
+    for_c, for_b = h.client("for-c"), h.client("for-b")
+    fabric.settle()
+    c.broker.hang(120.0)
+    fabric.partition([h], [b, c])
+    fabric.run(5.0)
+    for number in range(count):
+        for_c.publish("t/c", b"%d %b" % (number, b"x" * 500), qos=1)
+    fabric.run(0.5)
+    for number in range(400):
+        for_b.publish("t/b", b"%d %b" % (number, b"x" * 100), qos=1)
+    fabric.run(1.0)
+    fabric.heal()
+    fabric.run(10.0)
+    assert len(at_b.payloads()) == 400
+    assert at_c.payloads() == []
+    fabric.run(120.0)
+    fabric.settle()
+    assert len(at_c.payloads()) == count
+    assert len(for_c.acknowledged) + len(for_c.refused) == count
+    assert not h.disk.spools
+
+
 def test_a_broker_is_set_apart_whatever_the_algorithm() -> None:
     star = Star("tree")
     star.bad.broker.hang(60.0)
@@ -148,6 +194,26 @@ def test_a_full_disk_holds_who_sends_and_loses_nothing(hangs: bool) -> None:
     star.fabric.settle()
     assert star.got("bad") == star.got("good") == star.got("hub") == star.sent
     assert not keeper.given_up
+
+
+def test_a_broker_that_is_gone_for_good_does_not_part_the_fabric_when_its_disk_is_full() -> None:
+    settings = replace(SETTINGS, apart_bytes=100_000, apart_s=30.0)
+    star = Star(settings=settings)
+    star.bad.broker.hang(300.0)
+    star.publish(2_000, every_s=0.1)
+    assert star.got("good") == star.got("hub") == star.sent
+    on_disk = star.disk(star.bad) // 300
+    assert sum(each.unwritten_bytes for each in star.bad.exchange.spools) < 2 * 65_536
+    star.fabric.run(300.0)
+    star.fabric.settle()
+    lost = star.bad.exchange.counters["given_up"]
+    got = star.got("bad")
+    assert sum(map(len, got.values())) == 4_000 - lost
+    assert lost > 1_000
+    for name, sent in star.sent.items():
+        assert got[name][: on_disk // 3] == sent[: on_disk // 3], "what is on disk stays"
+        assert got[name] == [each for each in sent if each in set(got[name])]
+    assert star.disk(star.bad) == 0
 
 
 def test_a_full_disk_does_not_keep_back_who_comes_back() -> None:

@@ -173,6 +173,47 @@ def test_segments_that_are_acknowledged_are_removed(monkeypatch: pytest.MonkeyPa
     assert queue.spool.bytes == sum(map(len, host.disk.spools.values()))
 
 
+def test_one_that_waits_keeps_neither_disk_nor_memory_of_those_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbor has it, and does not say that it is safe."""
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 1_000)
+    disk = Disk()
+    host, queue = open_queue(disk)
+    queue.put(b"000000")
+    waits = queue.memory.popleft()[1]
+    assert waits is not None
+    for body in bodies(500, 1):
+        queue.put(body)
+        host.run()
+        assert queue.take() == body
+    host.run(1.0)
+    assert queue.spool.messages == 1
+    assert len(disk.spools) <= 2
+    assert len(queue.spool._acknowledged._begins) == 1
+    assert queue.spool.bytes == sum(map(len, disk.spools.values()))
+    host, queue = open_queue(disk, seed=1)
+    assert drain(host, queue)[0] == b"000000"
+    host.run(1.0)
+    assert not disk.spools
+
+
+@given(st.permutations(range(20)), st.integers(0, 20))
+def test_ordinals_that_are_acknowledged_in_any_order(order: list[int], count: int) -> None:
+    ordinals, first, known = module._Ordinals(), 0, set[int]()
+    for ordinal in order[:count]:
+        ordinals.add(ordinal)
+        known.add(ordinal)
+        first = ordinals.take_from(first)
+        while min(known, default=20) < first:
+            known.remove(min(known))
+        assert first not in known
+        assert ordinals.count == len(known)
+        for begin in range(first, 20):
+            assert ordinals.has_all(begin, begin + 1) == (begin in known)
+            assert ordinals.has_all(begin, begin + 3) == ({begin, begin + 1, begin + 2} <= known)
+
+
 def test_a_full_disk_is_told_and_tried_again() -> None:
     host, queue = open_queue(Disk())
     host.disk.full = True
@@ -489,6 +530,18 @@ def _act(operations: list[tuple[str, int]], seed: int) -> None:
     first = list(dict.fromkeys(got))
     assert first == sorted(first)
     assert safe <= set(got)
+
+
+def test_what_is_read_has_its_place_among_what_was_always_in_memory() -> None:
+    """The disk was full, so it was written long after it had come."""
+    messages = [
+        Message(b"t", b"", qos=1, origin="a", number=f"1.{number:012x}", arrived_s=50.0 + number)
+        for number in range(3)
+    ]
+    kept = read_kept(write_kept(messages[1], b"", 60.0, 20_000), 70.0, 30_000)
+    assert kept is not None
+    assert messages[0].place < kept.message.place < messages[2].place
+    assert write_kept(messages[1], b"", 60.0, 1_000).startswith(bytes(8)), "no clock was set"
 
 
 def test_the_form_of_a_message() -> None:

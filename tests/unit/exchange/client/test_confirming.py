@@ -124,6 +124,29 @@ def test_one_that_is_late_closes_the_connection_of_a_client_of_3_1_1_once() -> N
     assert (desk.told, desk.unconfirmed) == (b"", 1)
 
 
+@pytest.mark.parametrize(
+    ("fate", "told"),
+    [
+        (Fate.SAFE, acknowledgment(PUBREC, 1)),
+        (Fate.REFUSED, acknowledgment(PUBREC, 1, b"\x83")),
+    ],
+)
+def test_who_was_not_told_what_became_of_it_is_told_when_it_comes_again(
+    fate: Fate, told: bytes
+) -> None:
+    """At QoS 2: the connection ended before its broker answered."""
+    desk, later = Desk(), Desk()
+    later.unreleased = desk.unreleased
+    assert not desk.unreleased.is_repetition(1, dup=False)
+    desk.confirming.publish(1, 2)(fate)
+    desk.confirming.close()
+    assert later.unreleased.is_repetition(1, dup=True)
+    later.confirming.repeated(1)
+    assert later.confirming.answer(acknowledgment(PUBREC, 1)) == told
+    later.unreleased.release(1)
+    assert not later.unreleased.unconfirmed
+
+
 def test_the_longest_prefix_counts() -> None:
     settings = ConfirmSettings.of(
         "local", {"a": "fabric", "a/b": "local", "a/b/c": "fabric", "ä/": "fabric"}, 10.0, 60.0

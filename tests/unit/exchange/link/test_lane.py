@@ -18,7 +18,7 @@ from isthmus.exchange.link.lane import (
 )
 from isthmus.exchange.traffic.message import Fate, Message, from_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
-from isthmus.mqtt.publish_layout import PUBCOMP, PUBREC, acknowledgment
+from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, acknowledgment
 from support.held import Held
 
 
@@ -74,6 +74,39 @@ def test_what_is_said_to_be_taken_twice_waits_once(fate: Fate) -> None:
     assert lane.settled("a", numbered(0).number, b"", fate)
     assert done == [fate.name]
     assert (len(lane), lane.unacked_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_copies_that_are_taken_are_settled_by_one_word(qos: int) -> None:
+    """One has waited on disk since an earlier life, one came again from the node before."""
+    lane = OutgoingLane("b")
+    done: list[int] = []
+    for number in range(2):
+        kept = numbered(0)
+        kept.qos, kept.confirm = qos, True
+        add(lane, kept, qos, lambda n=number: done.append(n))  # type: ignore[misc]
+    list(lane.transmit(0.0))
+    for packet_id in (1, 2):
+        lane.acknowledged(PUBREC if qos == 2 else PUBACK, packet_id, Fate.TAKEN)
+        if qos == 2:
+            lane.acknowledged(PUBCOMP, packet_id)
+    assert (len(lane), len(lane.unacknowledged())) == (2, 2)
+    assert lane.settled("a", numbered(0).number, b"", Fate.SAFE)
+    assert sorted(done) == [0, 1]
+    assert (len(lane), lane.unacked_bytes, lane.taken_bytes) == (0, 0, 0)
+
+
+def test_what_is_taken_is_sent_again_where_it_was() -> None:
+    """What has waited on disk seems to have come when it was not, if the clock has jumped."""
+    lane = OutgoingLane("b")
+    for number, arrived_s in enumerate((1.0, 5.0, 4.0, 6.0)):
+        kept = numbered(number, arrived_s)
+        kept.confirm = number == 0
+        lane.append(Outgoing(kept, 1, None))
+    list(lane.transmit(7.0))
+    lane.acknowledged(PUBACK, 1, Fate.TAKEN)
+    lane.connection_lost()
+    assert payloads(list(lane.transmit(8.0))) == [0, 1, 2, 3]
 
 
 def test_nothing_becomes_of_a_message_by_its_pubcomp() -> None:

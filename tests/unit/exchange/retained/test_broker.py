@@ -214,3 +214,20 @@ def test_an_answer_of_the_time_before_an_older_one_was_taken_does_not_count(desk
     desk.asked[1][1]({b"t": b"older"})
     desk.run()
     assert [message.payload for message, _ in desk.injected] == [b"older", b""]
+
+
+def test_it_is_given_when_it_comes_also_while_an_older_one_is_on_its_way(desk: Desk) -> None:
+    """By the acknowledgment of that it is not safe, and a newer one may come before its turn."""
+    done: list[str] = []
+    comes_again(desk, b"old", done)
+    newest = desk.store.record_local(
+        b"t", b"new", properties=b"", qos=1, expiry_s=None, now_ms=60_000
+    )
+    desk.copies.owe(newest, ask=False)
+    comes_again(desk, b"new", done)
+    (_, older), (message, newer) = desk.injected
+    assert message.payload == b"new"
+    older()
+    assert done == ["done"], "the older one"
+    newer()
+    assert done == ["done", "done"]

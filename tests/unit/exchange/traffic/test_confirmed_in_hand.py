@@ -85,6 +85,45 @@ def test_copies_that_wait_are_taken_and_told_what_becomes_of_them() -> None:
     assert stage.answers == [puback(3)]
 
 
+def test_copies_without_end_take_no_more_room() -> None:
+    """A neighbor says the same again and again, under numbers that are new."""
+    stage = ConfirmedStage()
+    link = Link(stage.neighbor, "s", qos=1, queue_bytes=QUEUE_BYTES, round_robin=False)
+    first = stage.taken(1, "b")
+    stage.incoming = Incoming()
+    stage.incoming.answer = stage.answers.append
+    for packet_id in range(1, 3 * MAX_UNSAFE):
+        stage.hand.repeated(copy := stage.arrives(packet_id, hops=1))
+        stage.hand.relieve(stage.incoming, link)
+    assert not copy.message.payload
+    assert len(first._copies or ()) == MAX_UNSAFE + 1
+    assert len(stage.incoming._taken) == 1
+    stage.answers.clear()
+    first.acknowledged_by("b")
+    stage.host.engine.run_until(20.0)
+    said = [decode(each, 5) for each in stage.answers]
+    assert [each.payload for each in said if isinstance(each, Publish)] == [b"+o#1.1"]
+    assert len(said) == MAX_UNSAFE + 2
+    assert not stage.incoming._taken
+
+
+def test_what_waits_with_another_one_is_not_one_of_its_copies() -> None:
+    """It was forwarded for one label, and has another one by now."""
+    stage = ConfirmedStage()
+    link = Link(stage.neighbor, "s", qos=1, queue_bytes=QUEUE_BYTES, round_robin=False)
+    first = stage.taken(1, "b")
+    stage.incoming = Incoming()
+    waits = stage.arrives(1)
+    stage.hand.waits_with(waits, b"")
+    waits.acknowledged_by(HERE)
+    waits.take()
+    for packet_id in range(2, MAX_UNSAFE + 4):
+        stage.hand.repeated(stage.arrives(packet_id, hops=1))
+        stage.hand.relieve(stage.incoming, link)
+    first.acknowledged_by("b")
+    assert not waits.waits_for
+
+
 def test_who_wait_for_each_other_are_not_told_that_it_is_safe() -> None:
     stage = ConfirmedStage()
     first = stage.taken(1, "b")
