@@ -88,7 +88,8 @@ async def hang(fabric: NodeFabric, rate_per_s: float, calm_s: float, stopped_s: 
         "rate_while_stopped_per_s": {name: round(after, 1) for name, (_, after) in rates.items()},
         "messages_on_disk": sum(each["messages"] for each in kept),
         "missing": sum(
-            f"{each.name}:{number}" not in bad
+            f"{each.name}:{number}" not in subscriber.got
+            for subscriber in subscribers.values()
             for each in publishers
             for number in range(len(each.sent))
         ),

@@ -41,6 +41,7 @@ from support.waiting import wait_for
 
 __all__ = ["QUICK_LINKS", "Closed", "FabricClient", "NodeFabric", "settled"]
 
+BUILDS_A_TREE = {"tree", "routed-tree", "topic-tree", "skipgraph"}
 QUICK_LINKS: Mapping[str, Any] = {"dead_after_s": 1.0}
 """`[link]` for tests that wait for a peer to be missed."""
 
@@ -276,10 +277,26 @@ class NodeFabric:
     def settle(self) -> None:
         """SF: until what each node has announced is what its neighbors have received.
 
-        Other algorithms share no subscriptions, so there is nothing to wait for.
+        Of algorithms that build a tree: until all nodes are in one.  Others share nothing, so there
+        is nothing to wait for.
         """
         if self.algorithm == "sf":
             wait_for(lambda: settled(self.nodes.values()), 20, "inter-subscriptions to settle")
+        elif self.algorithm in BUILDS_A_TREE:
+            wait_for(lambda: in_one_tree(self.nodes.values()), 30, "all nodes in one tree")
+
+
+def in_one_tree(nodes: Iterable[NodeProcess]) -> bool:
+    """Whether all use one tree that has all of them."""
+    said = {node.id: node.fabric()["algorithm"] for node in nodes}
+    if any(each["phase"] != "RUNTIME" for each in said.values()):
+        return False
+    trees = [each["tree"] for each in said.values()]
+    return all(
+        set(tree["nodes"]) == said.keys()
+        and (tree["number"], tree["root"]) == (trees[0]["number"], trees[0]["root"])
+        for tree in trees
+    )
 
 
 def settled(nodes: Iterable[NodeProcess]) -> bool:
