@@ -190,7 +190,10 @@ class Exchange:
             sets_apart=self.spools.on,
         )
         if self.brokers is not None:
-            traffic.retention.has_several_brokers(self.brokers.names, self.brokers.of)
+            brokers = self.brokers
+            brokers.on_away = traffic.retention.has_several_brokers(
+                brokers.names, brokers.of, brokers.is_away
+            )
         self.algorithm = algorithm(self, settings.options)
         _check_said(self.algorithm, topology, max_label_bytes)
         self.links.admission.obeys_rules = self.algorithm.obeys_rules

@@ -270,6 +270,13 @@ def test_what_was_found_stays_mended(algorithm: str, profile: str, seed: int) ->
     assert not soaked.failures, soaked.failures
 
 
+@pytest.mark.parametrize("algorithm", ["sf?confirm=fabric", "skipgraph?confirm=local"])
+def test_what_was_found_with_several_brokers_stays_mended(algorithm: str) -> None:
+    """A client's retained message is at the others, and its own broker is away."""
+    soaked = soak(f"{algorithm}&brokers=2", [60053], profile="chaos")
+    assert not soaked.failures, soaked.failures
+
+
 @pytest.mark.parametrize("algorithm", ["pf", "tree"])
 def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> None:
     """What a node publishes as soon as a kept session is resumed comes back, too."""

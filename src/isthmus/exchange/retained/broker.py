@@ -235,6 +235,18 @@ class BrokerCopies:
                 self._lost.append(written.since(self._host.now() - WRITTEN_S))
         self._ask_for_lost()
 
+    def local_lost(self) -> None:
+        """Nor may it have taken what local clients published."""
+        lost, self._local = self._local, _Lately()
+        self._lost.append(lost.since(self._host.now() - WRITTEN_S))
+        self._ask_for_lost()
+
+    def missed(self, topic: bytes) -> None:
+        """A local client published, and the broker does not get it."""
+        self._store.owe(topic)
+        self._to_ask[topic] = None
+        self._soon()
+
     def _ask_for_lost(self) -> None:
         """Some of what was written, the rest in later turns: there may be very many."""
         left = SLICE

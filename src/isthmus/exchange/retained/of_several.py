@@ -2,6 +2,10 @@
 
 The store is one, and so is what it owes; each topic's copy is its broker's to have.  What is on a
 topic that no broker has is owed to nobody.
+
+A client's message may have gone to other nodes when its own broker, which is away, does not get it.
+So what clients have retained shortly before that, and what they retain meanwhile, their broker is
+asked for when it is back.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ class CopiesOfSeveral:
         store: RetainedStore,
         of: Mapping[str, BrokerCopies],
         broker_of: Callable[[bytes], str],
+        is_away: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._of = of
         self._broker_of = broker_of
+        self._is_away = is_away
 
     def __len__(self) -> int:
         """How many topics brokers are owed."""
@@ -47,6 +53,12 @@ class CopiesOfSeveral:
     def published(self, topic: bytes) -> None:
         if name := self._broker_of(topic):
             self._of[name].published(topic)
+            if self._is_away(name):
+                self._of[name].missed(topic)
+
+    def away(self, name: str) -> None:
+        """A broker goes."""
+        self._of[name].local_lost()
 
     def deliver(
         self,

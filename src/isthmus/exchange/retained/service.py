@@ -134,8 +134,13 @@ class Retention:
         self._routing = wants
         self.broker.want_only(lambda topic: wants.wants(None, topic.decode()))
 
-    def has_several_brokers(self, names: Iterable[str], broker_of: Callable[[bytes], str]) -> None:
-        """To be said before the start."""
+    def has_several_brokers(
+        self,
+        names: Iterable[str],
+        broker_of: Callable[[bytes], str],
+        is_away: Callable[[str], bool],
+    ) -> Callable[[str], None]:
+        """To be said before the start; what is to be told of each broker that goes."""
         copies = {
             name: BrokerCopies(
                 self._host,
@@ -146,7 +151,8 @@ class Retention:
             )
             for name in names
         }
-        self.broker = CopiesOfSeveral(self.store, copies, broker_of)
+        self.broker = several = CopiesOfSeveral(self.store, copies, broker_of, is_away)
+        return several.away
 
     def loading(self) -> Iterator[None]:
         """Read what was kept, before `start`, with a pause after each slice."""

@@ -87,6 +87,8 @@ class Brokers:
         self._topics: _Topics = self.of.__self__  # type: ignore[attr-defined]
         self._filters: dict[str, tuple[str, ...]] = {}
         self._stopped = False
+        self.on_away: Callable[[str], None] = lambda _: None
+        """Told of each broker that goes."""
         self._sessions: SessionHost
         self._greeting: Callable[[str], bytes] = lambda _: b""
 
@@ -165,6 +167,7 @@ class Brokers:
         self.counters["broker_away"] += 1
         if broker.timer is None:
             broker.timer = self._host.call_later(TRY_S, partial(self._try, name))
+        self.on_away(name)
         if self.algorithm is not None:
             self.algorithm.on_broker_down(name)
 
