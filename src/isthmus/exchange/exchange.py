@@ -201,6 +201,7 @@ class Exchange:
             if not self.algorithm.routes_retained:
                 raise ValueError(f"retained: {not_routed(settings.algorithm)}")
             traffic.retention.route_by(self.algorithm)
+            traffic.detours.retained_follows = True
         self.clients.algorithm = traffic.routes.algorithm = self.algorithm
         self._link_actions = {
             LinkAction.JOIN: self._join,

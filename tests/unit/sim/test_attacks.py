@@ -277,6 +277,12 @@ def test_what_was_found_with_several_brokers_stays_mended(algorithm: str) -> Non
     assert not soaked.failures, soaked.failures
 
 
+def test_what_was_found_where_retained_messages_are_routed_stays_mended() -> None:
+    """Given up for one neighbor, and sent to one that had come to want it and had got it."""
+    soaked = soak("sf?retained=routed", [550038], profile="churn")
+    assert not soaked.failures, soaked.failures
+
+
 @pytest.mark.parametrize("algorithm", ["pf", "tree"])
 def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> None:
     """What a node publishes as soon as a kept session is resumed comes back, too."""

@@ -62,6 +62,8 @@ class Detours:
             host, self, hold_s=links.settings.hold_s, peers_are_back=self._peers_are_back
         )
         self._sets_apart = sets_apart
+        self.retained_follows = False
+        """Retained messages follow who comes to want them (``retained = "routed"``)."""
         self._held: list[Callable[[], None]] = []
         """Lets clients go on that are held for neighbors that are awaited."""
         self._looking = False
@@ -272,8 +274,10 @@ class Detours:
             if (session, label) not in message.passed_to
             and session is not message.came_from
             and (link := self._by_session.get(session)) is not None
-            # What was retained when it joined, it knows.
-            and not (message.version and message.arrived_s < link.joined_s)
+            # What was retained when it joined, or came to want it, it knows.
+            and not (
+                message.version and (self.retained_follows or message.arrived_s < link.joined_s)
+            )
         ]
         new = tuple((link.info, label) for link, label in hops)
         if new:
