@@ -127,6 +127,10 @@ class RetainFlags:
         self._soon(topic)
         return False
 
+    def asks_for(self, topic: bytes) -> bool:
+        """Whether messages wait for the answer; what else the broker has is told after them."""
+        return topic in self._waiting
+
     def check(self, topic: bytes) -> None:
         """Ask what the broker has on `topic`, soon."""
         if len(self._to_ask) < MAX_ASKED:

@@ -573,7 +573,7 @@ class BrokerSource:
     def _found(self, publish: Publish) -> None:
         """The broker has it retained."""
         topic = publish.topic.encode()
-        if topic.startswith(b"$") or not publish.payload:
+        if topic.startswith(b"$") or not publish.payload or self.flags.asks_for(topic):
             return
         frame = encode(publish, 5)
         message = from_publish(frame, 5, topic, self._exchange.node_id, self._host.now())
