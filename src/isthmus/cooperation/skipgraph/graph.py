@@ -200,6 +200,8 @@ class Graph:
 
     def left(self, key: Key) -> None:
         self.suspension.left(key)
+
+    def gone(self, key: Key) -> None:
         self.table_changed(key.topic)
         self._awaiting.pop(key.topic, None)
         del self._generations[key.topic]

@@ -94,7 +94,11 @@ class ListActions(Protocol):
         ...
 
     def left(self, key: Key) -> None:
-        """It is in no list any more."""
+        """It is in no list any more; it may join again."""
+        ...
+
+    def gone(self, key: Key) -> None:
+        """It is not to be in any."""
         ...
 
     def table_changed(self, topic: str) -> None:
@@ -317,7 +321,7 @@ class Lists:
         elif not seat.wanted:
             self._later.pop(seat.key, None)
             del self._seats[seat.key]
-            self._do.left(seat.key)
+            self._do.gone(seat.key)
 
     def _sent_on(self, go: Go) -> None:
         seat = self._expecting(go.to, go.level)
@@ -380,6 +384,7 @@ class Lists:
         seat.doing = _Doing.NOTHING
         if level == 0:
             self.table.remove(key)
+            self._do.left(key)
         self._unlock(key, level)
 
     def _expecting(self, key: Key, level: int) -> _Seat:

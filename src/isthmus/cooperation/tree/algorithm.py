@@ -391,12 +391,14 @@ class SpanningTree(CooperationAlgorithm):
         self._used, self._used_s = tree, self.port.now()
         self._waves.clear()
         before_that = before.neighbors if before is not None else ()
+        known = self._kept.keys() | set(before_that)
         self._kept = {
             name: None
             for name in (*self._kept, *before_that, *self._building.abandoned)
             if name in self._sessions and name not in tree.nodes
         }
         self._building.abandoned.clear()
+        comes_to_be_kept = bool(self._kept.keys() - known)
         for name in tree.nodes & self._labels.keys():
             self._labels[name] = tree.label
         if tree.parent:
@@ -405,12 +407,13 @@ class SpanningTree(CooperationAlgorithm):
         def needed(labels: Set[bytes], missing: Set[str], source: SessionInfo | None) -> bool:
             """Unless all that are in the tree have it by the one before: who has not is away.
 
+            Who was to be in a tree that was abandoned is away, too, and gets newer ones: so this.
             And who has it from a neighbor that is in the tree gets it again from the first one that
             has it: so what comes again comes in order.
             """
             if source is not None and self._sends_again(source, tree, labels):
                 return False
-            if before is None or before.label not in labels:
+            if before is None or before.label not in labels or comes_to_be_kept:
                 return True
             return not (tree.nodes <= before.nodes and missing.isdisjoint(before.nodes))
 
