@@ -95,6 +95,8 @@ class BrokerConnection:
         self._buffer = FrameBuffer()
         self._level = 0
         self.session: KeptSession | None = None
+        self._greeting: list[bytes] | None = None
+        """What goes in one piece with the CONNACK."""
 
     @property
     def own(self) -> bool:
@@ -124,7 +126,11 @@ class BrokerConnection:
             self.session = None
 
     def send(self, packet: Packet) -> None:
-        self._end.write(encode(packet, self._level))
+        frame = encode(packet, self._level)
+        if self._greeting is None:
+            self._end.write(frame)
+        else:
+            self._greeting.append(frame)
 
     def close(self) -> None:
         """Its session has been told already."""
@@ -149,8 +155,13 @@ class BrokerConnection:
             self.close()
         else:
             self.session, present = broker.connect(self, packet)
+            if broker.greets_at_once:
+                self._greeting = []
             self.send(ConnAck(session_present=present, reason_code=ReasonCode.SUCCESS))
             broker.resume(self.session)
+            if self._greeting is not None:
+                greeting, self._greeting = self._greeting, None
+                self._end.write(b"".join(greeting))
 
     def _packet(self, session: KeptSession, packet: Packet) -> None:
         broker = self._broker
@@ -252,6 +263,8 @@ class SimBroker:
         """What nobody may subscribe to."""
         self.doubles = False
         """A message comes once for each subscription of a session."""
+        self.greets_at_once = False
+        """What a resumed session is owed comes in one piece with its CONNACK."""
         self.echoes = False
         """No Local is not kept to."""
         self._to_s = self._from_s = 0.0

@@ -266,6 +266,24 @@ def test_what_the_broker_gets_while_the_node_is_away_is_not_lost(level: int) -> 
 
 @LEVELS
 @pytest.mark.parametrize("qos", [1, 2])
+def test_what_comes_in_one_piece_with_connack_is_taken(level: int, qos: int) -> None:
+    fabric, a, _, b = line(level=level)
+    a.broker.greets_at_once = True
+    at_b = subscriber(b)
+    direct = a.client("d", direct=True)
+    fabric.settle()
+    fabric.crash(a)
+    for number in range(10):
+        direct.publish("t", b"%d" % number, qos=qos)
+    fabric.run(3.0)
+    fabric.restart(a)
+    rest(fabric)
+    assert at_b.payloads() == [b"%d" % number for number in range(10)]
+    assert not any(session.flight for session in a.broker.sessions.values())
+
+
+@LEVELS
+@pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_acknowledged_that_the_others_do_not_have(level: int, qos: int) -> None:
     fabric, a, h, b = line(level=level)
     at_b = subscriber(b)

@@ -418,7 +418,11 @@ class InjectSession(OwnSession):
 
     def _frames(self, data: bytes, offsets: Sequence[int]) -> None:
         source = self._injector.source
-        if source is None or self.greeting or not self._injector.is_open(self):
+        if source is not None and self.greeting and len(offsets) > 1:
+            # What a session that is resumed is owed may come in one piece with its CONNACK.
+            self._frame(data[offsets[0] : offsets[1]])
+            offsets = offsets[1:]
+        if source is None or not self._injector.is_open(self):
             super()._frames(data, offsets)
             return
         for frame in source.frames(data, offsets):
