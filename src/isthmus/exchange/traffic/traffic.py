@@ -567,7 +567,10 @@ class Traffic:
         if (
             route.to_local_broker
             and self._max_label_bytes
-            and not self._is_for_broker(message, in_hand)
+            and (
+                (route.provisional and self._must_not_overtake(message))
+                or not self._is_for_broker(message, in_hand)
+            )
         ):
             route = replace(route, to_local_broker=False)
         if retained:
@@ -575,6 +578,14 @@ class Traffic:
         else:
             self._pass_on(message, route, in_hand, link.info.name)
         _done_with(in_hand)
+
+    def _must_not_overtake(self, message: Message) -> bool:
+        """Whether older ones may wait to come again that came as it did, by a way not in use."""
+        return (
+            message.qos > 0
+            and message.taken_as != message.label
+            and not self.routes.algorithm.is_given_at_once(message.label)
+        )
 
     def _is_for_broker(self, message: Message, in_hand: InHand | None) -> bool:
         """Whether the broker was not given it yet, with another label or by a client of its own.
