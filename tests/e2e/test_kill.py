@@ -239,7 +239,8 @@ def run(
         algorithm=algorithm,
         state=state,
         tapped=False,
-        broker_options={"persistence": True},
+        # What a client that is away is to get is not bounded: Mosquitto keeps 1,000 by default.
+        broker_options={"persistence": True, "extra": ("max_queued_messages 0",)},
         cooperation=cooperation,
     ) as fabric:
         try:
