@@ -17,7 +17,11 @@ import pytest
 from isthmus.brokers import broker_class, create
 from isthmus.brokers.base import Broker
 from support.spark import connect_server, spark, spark_cluster
-from support.workers import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+from support.workers import (
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_xdist_make_scheduler,
+)
 
 __all__ = [
     "BROKER_FAULT",
@@ -26,6 +30,7 @@ __all__ = [
     "SharedBroker",
     "connect_server",
     "pytest_collection_modifyitems",
+    "pytest_configure",
     "pytest_xdist_make_scheduler",
     "require_broker",
     "spark",

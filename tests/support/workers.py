@@ -1,7 +1,8 @@
 """What two workers share where tests have brokers: a file's tests run in one of them.
 
 So the brokers and nodes of a file are started once; and all files that use the Spark session of
-their process run in the same worker, so that there is one.  Hooks, which `conftest.py` offers.
+their process run in the same worker, so that there is one.  Each worker has ports of its own.
+Hooks, which `conftest.py` offers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
+from isthmus.processes.ports import share
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_xdist_make_scheduler"]
 
 SPARK: Final = {
     "test_index_everywhere",
@@ -33,6 +36,12 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return "spark" if Path(file).stem in SPARK else file
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        share(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

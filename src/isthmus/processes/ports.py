@@ -16,13 +16,20 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["free_port", "listening_inodes", "owns_listener"]
+__all__ = ["free_port", "listening_inodes", "owns_listener", "share"]
 
 _LOWEST = 10_240
 _LISTEN = "0A"
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _random = random.SystemRandom()
 _given: set[int] = set()  # by this process: two brokers that start at once must not share
+_part, _parts = 0, 1
+
+
+def share(part: int, parts: int) -> None:
+    """Give every `parts`-th port only: others are for processes that do so beside this one."""
+    global _part, _parts
+    _part, _parts = part, parts
 
 
 def _highest() -> int:
@@ -47,7 +54,7 @@ def free_port(host: str = "127.0.0.1") -> int:
     highest = _highest()
     if highest - _LOWEST >= 1000:
         for _ in range(200):
-            port = _random.randrange(_LOWEST, highest)
+            port = _random.randrange(_LOWEST, highest - _parts) // _parts * _parts + _part
             if port not in _given and _bindable(host, port) is not None:
                 _given.add(port)
                 return port
