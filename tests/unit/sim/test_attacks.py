@@ -321,7 +321,8 @@ def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> 
         ("skipgraph", "churn", 1380),  # took the status of a neighbor on another topic
         ("skipgraph", "found", 11241),  # asked two who sent it to each other
         ("skipgraph", "duplicates", 200926),  # a key that had left to join again had a status
-        ("skipgraph", "double", 202452),  # given at once, by a way on which older ones waited
+        ("skipgraph", "double", 202452),  # given at once, while older ones waited for copies
+        ("skipgraph", "double", 301212),  # waited with what is given at once, and was not
         ("tree?brokers=2", "expiry", 200384),  # waited for who was to be in a tree never used
     ],
 )

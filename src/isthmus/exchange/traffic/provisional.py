@@ -43,6 +43,7 @@ class _Waiting:
     message: Message
     in_hand: InHand
     until_s: float
+    given: bool = False
 
 
 class ProvisionalMessages:
@@ -54,12 +55,18 @@ class ProvisionalMessages:
         *,
         waits_for: Callable[[Message, InHand], float],
         again: Callable[[Message, InHand], None],
+        give: Callable[[Message, InHand], bool],
         queue_bytes: int,
     ) -> None:
-        """`waits_for` says how long one still waits, `again` sends it where it goes now."""
+        """`waits_for` says how long one still waits, `again` sends it where it goes now.
+
+        `give` has the broker get one that waits on although it does not come again, as it would get
+        newer ones that come now; False if it may still come.
+        """
         self._host = host
         self._waits_for = waits_for
         self._again = again
+        self._give = give
         self._queue_bytes = queue_bytes
         self._waiting: dict[_Key, list[_Waiting]] = {}
         self._sweeper: Cancellable | None = None
@@ -92,6 +99,8 @@ class ProvisionalMessages:
         def is_over(each: _Waiting) -> bool:
             wait_s = self._waits_for(each.message, each.in_hand)
             each.until_s = min(each.until_s, now_s + wait_s)
+            if wait_s > 0 and not each.given:
+                each.given = self._give(each.message, each.in_hand)
             return wait_s <= 0
 
         self._take_out(is_over)

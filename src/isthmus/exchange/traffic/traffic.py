@@ -152,6 +152,7 @@ class Traffic:
             host,
             waits_for=self._waits_for_copy_s,
             again=self._send_again_soon,
+            give=self._give_waiting,
             queue_bytes=links.settings.queue_bytes,
         )
         self.resending = Resending(
@@ -197,6 +198,16 @@ class Traffic:
     def _send_again_soon(self, message: Message, in_hand: InHand) -> None:
         self._send_again(message, in_hand)
         self.pending.routes_changed([message.topic.decode()])
+
+    def _give_waiting(self, message: Message, in_hand: InHand) -> bool:
+        """The broker gets what waited for its copy, unless it still comes again."""
+        source = message.came_from
+        if source is None or self.routes.algorithm.comes_again(source, message.label):
+            return False
+        gives = not message.retain and self.detours.present(message).to_local_broker
+        if gives and self._max_label_bytes and self._is_for_broker(message, in_hand):
+            self._inject(message, source.name, in_hand)
+        return True
 
     def _waits_for_copy_s(self, message: Message, in_hand: InHand) -> float:
         """How long a message that is not sent on for good waits to come again."""
@@ -567,10 +578,7 @@ class Traffic:
         if (
             route.to_local_broker
             and self._max_label_bytes
-            and (
-                (route.provisional and self._must_not_overtake(message))
-                or not self._is_for_broker(message, in_hand)
-            )
+            and not self._is_for_broker(message, in_hand)
         ):
             route = replace(route, to_local_broker=False)
         if retained:
@@ -578,14 +586,6 @@ class Traffic:
         else:
             self._pass_on(message, route, in_hand, link.info.name)
         _done_with(in_hand)
-
-    def _must_not_overtake(self, message: Message) -> bool:
-        """Whether older ones may wait to come again that came as it did, by a way not in use."""
-        return (
-            message.qos > 0
-            and message.taken_as != message.label
-            and not self.routes.algorithm.is_given_at_once(message.label)
-        )
 
     def _is_for_broker(self, message: Message, in_hand: InHand | None) -> bool:
         """Whether the broker was not given it yet, with another label or by a client of its own.
