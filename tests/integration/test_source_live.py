@@ -150,7 +150,7 @@ def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -
             sent.add(f"will of {name}".encode())
         wait_until_taken(sites)
         for name, publisher in publishers.items():
-            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 1)
+            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 2)
         for listener in listeners.values():
             got = Counter[bytes]()
             ends = {f"end {name}".encode() for name in sites}
@@ -213,7 +213,7 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
             sent.add(f"will of {name}".encode())
         wait_until_taken(sources)
         for name, publisher in publishers.items():
-            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 1)
+            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 2)
         for at, listener in listeners.items():
             got = Counter[bytes]()
             ends = {f"end {name}".encode() for name in sites}

@@ -117,7 +117,7 @@ def everything_crosses(names: str, *fabrics: NodeFabric) -> None:
         for name in names:
             for qos in (0, 1, 2):
                 clients[name].publish(f"t/{name}", f"{name}{qos}".encode(), qos)
-            clients[name].publish(f"t/{name}", b"end", 1)
+            clients[name].publish(f"t/{name}", b"end", 2)
         for client in clients.values():
             got: list[bytes] = []
             for _ in names:

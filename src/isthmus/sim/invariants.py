@@ -173,7 +173,7 @@ def check_retained(fabric: SimFabric, deleted: Collection[str] = ()) -> None:
         _check_retained_wanted(fabric)
         return
     if has_rules(fabric):
-        _check_retained_across(fabric)
+        _check_retained_across(fabric, deleted)
         return
     wanted = fabric.wanted_links()
     for name, node in fabric.nodes.items():
@@ -225,13 +225,19 @@ def _check_retained_wanted(fabric: SimFabric) -> None:
                 )
 
 
-def _check_retained_across(fabric: SimFabric) -> None:
+def _check_retained_across(fabric: SimFabric, deleted: Collection[str]) -> None:
     """Over each link that it may cross, nobody has anything older than its neighbor."""
     for name, node in fabric.nodes.items():
         store = node.exchange.retention.store
-        retained = {topic: publish.payload for topic, publish in node.retained.items()}
+        retained = {
+            name_of: publish.payload
+            for name_of, publish in node.retained.items()
+            if _takes(node, name_of, deleted)
+        }
         kept = {
-            each.topic.decode(): each.payload for each in store.live(node.exchange.host.wall_ms())
+            name_of: each.payload
+            for each in store.live(node.exchange.host.wall_ms())
+            if _takes(node, name_of := each.topic.decode(), deleted)
         }
         if retained != kept:
             raise Violation(f"{name} keeps {kept} as retained, its broker {retained}")

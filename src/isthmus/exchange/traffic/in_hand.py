@@ -455,7 +455,7 @@ class MessagesInHand:
         if waited_s < APART_AFTER_S:
             return max(APART_AFTER_S - waited_s, SOONEST_S)
         apart = [self._set_apart(branch, oldest.neighbor) for branch in list(oldest.waits_for)]
-        if not apart or not all(apart) or oldest.message.confirm:
+        if not any(apart) or oldest.message.confirm:
             return 0.0
         at_broker = self._at_broker.get(oldest.neighbor)
         if BROKER in oldest.waits_for and at_broker is not None and at_broker.is_gone:
