@@ -55,7 +55,7 @@ def test_a_filter_concerns_the_other_broker_if_it_leaves_the_notation() -> None:
 
 
 def topics_of(topic_filter: str, k: int) -> Iterator[str]:
-    """Every kind of topic that the filter matches: a digit or ``x`` wherever it leaves that open."""
+    """Every kind of topic that it matches: a digit or ``x`` wherever it leaves that open."""
     levels = topic_filter.split("/")
     tails: list[tuple[str, ...]] = [()]
     if levels[-1] == "#":
@@ -108,7 +108,7 @@ def test_split_and_merge() -> None:
     assert split.merge("1", "tokyo") == cells
     assert cells.merge("1", "a").broker_of("1/0") == "a"
     for wrong in ("1/0", "4", ""):
-        with pytest.raises(ValueError, match="cell|digit"):
+        with pytest.raises(ValueError, match=r"cell|digit"):
             cells.split(wrong, ["a", "b", "c", "d"])
     with pytest.raises(ValueError, match="all 2 digits"):
         split.split("1/0", ["a", "b", "c", "d"])
