@@ -18,6 +18,7 @@ from isthmus.cooperation.api import (
     CooperationAlgorithm,
     LinkOptions,
     LinkTraffic,
+    Moving,
     Port,
     ReceivedPacket,
     Resend,
@@ -171,7 +172,7 @@ class FakePort:
     def local_filters(self) -> Collection[str]:
         return self.clients.interest.filters
 
-    def move_topics(self, move: TopicMove) -> None:
+    def move_topics(self, move: TopicMove) -> Moving:
         raise ValueError("the node has one broker")
 
     @property

@@ -62,6 +62,7 @@ __all__ = [
     "Hop",
     "LinkOptions",
     "LinkTraffic",
+    "Moving",
     "Port",
     "ReceivedPacket",
     "Resend",
@@ -217,6 +218,23 @@ class TopicMove:
     broker_of: Callable[[str], str]
     brokers_of: Callable[[str], Sequence[str]]
     """What the algorithm answers of the same name when it is done."""
+    copies: bool = True
+    """Whether what is retained is moved, too; else another node does that."""
+    waits: bool = False
+    """Whether it goes on after each step only when it is told to (`Moving.go`), so that several
+    nodes before the same brokers go in step."""
+
+
+class Moving(Protocol):
+    """A move that was begun."""
+
+    def go(self, step: str) -> None:
+        """Go on with the step of that name; `ValueError` if it is not the next, or not time yet."""
+        ...
+
+    def fail(self, problem: str) -> None:
+        """Leave all as it was; nothing if it is over."""
+        ...
 
 
 Resend = Callable[[Set[bytes], Set[str], SessionInfo | None], bool]
@@ -400,7 +418,7 @@ class Port(Protocol):
         """
         ...
 
-    def move_topics(self, move: TopicMove) -> None:
+    def move_topics(self, move: TopicMove) -> Moving:
         """Begin to bring topics, with all that is retained and subscribed, to other brokers.
 
         `on_topics_moved` follows.  Raises `ValueError` if that cannot be begun now.

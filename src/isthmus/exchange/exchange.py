@@ -22,6 +22,7 @@ from isthmus.cooperation.api import (
     CooperationAlgorithm,
     LinkOptions,
     LinkTraffic,
+    Moving,
     ReceivedPacket,
     Resend,
     Resources,
@@ -505,7 +506,7 @@ class Exchange:
     def append_state(self, name: str, records: Iterable[bytes]) -> None:
         self._state.append(name, records)
 
-    def move_topics(self, move: TopicMove) -> None:
+    def move_topics(self, move: TopicMove) -> Moving:
         if self.brokers is None or self.kept_sessions is None:
             raise ValueError("the node has one broker")
 
@@ -519,7 +520,7 @@ class Exchange:
             self.algorithm.on_topics_moved(move, problem)
             self.routes_changed()
 
-        self.brokers.begin_move(move, self.kept_sessions, over)
+        return self.brokers.begin_move(move, self.kept_sessions, over)
 
     @property
     def broker_names(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@
     GET    /api/status        JSON, the same that `isthmus status` shows
     GET    /api/peers         JSON: the neighbors, in which state and why
     POST   /api/peers         {"address": "host:port", "lanes": 1, "qos": 1}: 202
+    GET    /api/cooperation   the algorithm, and topics that are moving
     POST   /api/cooperation   what the algorithm can be asked for: 202
     DELETE /api/peers/NAME    by the neighbor's id or address: 200, or 404
     GET    /                  a list of the above
@@ -42,7 +43,7 @@ INDEX = """Isthmus node; see docs/reference/admin.md.
 /metrics     Prometheus
 /api/status  everything, as JSON
 /api/peers   neighbors; POST adds one, DELETE /api/peers/NAME removes one
-/api/cooperation   POST asks the algorithm for something, as `isthmus geo split` does
+/api/cooperation   the algorithm; POST asks it for something, as `isthmus geo split` does
 """
 
 JSON = "application/json"
@@ -240,6 +241,13 @@ def _add_peer(node: AdminNode, request: AdminRequest) -> Answer:
     return _json(202, {"address": address})
 
 
+def _cooperation(node: AdminNode, request: AdminRequest) -> Answer:
+    status = node.status()
+    return _json(
+        200, {"algorithm": status.get("fabric", {}).get("algorithm"), "move": status.get("move")}
+    )
+
+
 def _ask(node: AdminNode, request: AdminRequest) -> Answer:
     """What the algorithm can be asked for."""
     try:
@@ -273,5 +281,5 @@ PAGES: Mapping[str, Mapping[str, Page]] = {
     "/metrics": {"GET": _metrics},
     "/api/status": {"GET": _status},
     "/api/peers": {"GET": _peers, "POST": _add_peer},
-    "/api/cooperation": {"POST": _ask},
+    "/api/cooperation": {"GET": _cooperation, "POST": _ask},
 }

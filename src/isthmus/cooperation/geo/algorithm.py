@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from isthmus.cooperation.api import Port, TopicMove
+from isthmus.cooperation.api import Moving, Port, TopicMove
 from isthmus.cooperation.geo.cells import Cells, check_digits
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 
@@ -44,6 +44,7 @@ class GeoGateway(SubscriptionFlooding):
         self.cells = self._configured = cells_of(options)
         self._next: Cells | None = None
         """What the tiling will be, while topics move."""
+        self._move: Moving | None = None
         self._problem = ""
         """Why the last change of the tiling failed."""
         super().__init__(port, others)
@@ -66,10 +67,20 @@ class GeoGateway(SubscriptionFlooding):
     # ---- split and merge ---------------------------------------------------------------------
 
     def on_request(self, request: Mapping[str, object]) -> Mapping[str, object]:
-        """``{"split": CELL, "brokers": [four]}`` or ``{"merge": CELL, "broker": NAME}``."""
-        if self._next is not None:
-            raise ValueError("a cell is being split or merged; one at a time")
-        match dict(request):
+        """``{"split": CELL, "brokers": [four]}`` or ``{"merge": CELL, "broker": NAME}``.
+
+        Of several gateways, ``"copies": false`` for all but one, and ``"waits": true``; then
+        ``{"go": STEP}``, or ``{"abort": WHY}``.
+        """
+        asked = dict(request)
+        copies, waits = asked.pop("copies", True), asked.pop("waits", False)
+        match asked:
+            case {"go": str(step), **rest} if not rest:
+                self._moving().go(step)
+                return {"asked": step, "moving": True}
+            case {"abort": str(why), **rest} if not rest:
+                self._moving().fail(why)
+                return {"asked": "abort", "moving": False}
             case {"split": str(cell), "brokers": [*brokers], **rest} if not rest:
                 after = self.cells.split(cell, [str(each) for each in brokers])
                 name = f"split {cell}"
@@ -81,14 +92,29 @@ class GeoGateway(SubscriptionFlooding):
                     'ask for {"split": "1/0", "brokers": ["a", "b", "c", "d"]} or '
                     '{"merge": "1/0", "broker": "a"}'
                 )
+        if self._next is not None:
+            raise ValueError("a cell is being split or merged; one at a time")
         _check_brokers(after, self.port.broker_names)
         parts = self._parts(cell, after)
-        if parts:
-            self.port.move_topics(TopicMove(name, parts, after.broker_of, after.brokers_of))
+        if parts or waits:
+            move = TopicMove(
+                name,
+                parts,
+                after.broker_of,
+                after.brokers_of,
+                copies=copies is not False,
+                waits=waits is True,
+            )
+            self._move = self.port.move_topics(move)
             self._next, self._problem = after, ""
         else:
             self._is_now(after)
-        return {"asked": name, "moving": bool(parts)}
+        return {"asked": name, "moving": self._next is not None}
+
+    def _moving(self) -> Moving:
+        if self._move is None or self._next is None:
+            raise ValueError("no cell is being split or merged")
+        return self._move
 
     def _parts(self, cell: str, after: Cells) -> tuple[tuple[str, str, str], ...]:
         """Which cells change hands: as filters, each with the broker before and after."""

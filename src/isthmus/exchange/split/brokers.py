@@ -150,7 +150,7 @@ class Brokers:
 
     def begin_move(
         self, wanted: TopicMove, sessions: KeptSessions, over: Callable[[str], None]
-    ) -> None:
+    ) -> Move:
         """Raises `ValueError` if that cannot be now."""
         from isthmus.exchange.split.moving import Move  # it is seldom needed
 
@@ -163,6 +163,7 @@ class Brokers:
             self.move = before
             raise
         self.last_move = self.move
+        return self.move
 
     def moved(self, move: Move) -> None:
         """There is nothing more to it."""

@@ -15,6 +15,10 @@ published at one broker; so each subscriber gets it from one.  What comes on the
 go, before they are there, is a copy of what is retained, and goes no further (`swallows`).  The
 old subscriptions stay until a client has had what the old broker has for it.
 
+Several nodes before the same brokers go in step (`TopicMove.waits`): each step begins when the one
+before is done at all of them.  A node that is not told to go on gives up, but for the last step:
+some may have taken it.
+
 Whatever goes wrong before MOVED, all is as before: what has waited goes to the old broker.  What
 was subscribed and retained elsewhere by then does no harm, nobody publishes there.
 """
@@ -45,7 +49,10 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.split import Split
     from isthmus.exchange.split.subscribing import Request
 
-__all__ = ["Move", "MoveState"]
+__all__ = ["COPY", "HOLD", "SUBSCRIBE", "SWITCH", "Move", "MoveState"]
+
+HOLD, COPY, SUBSCRIBE, SWITCH = "hold", "copy", "subscribe", "switch"
+"""The steps that several nodes take together."""
 
 LOOK_S: Final = 0.02
 HOLD_S: Final = 30.0
@@ -118,6 +125,8 @@ class Move:
         self._under_way: set[Envoy] = set()
         self._asked: list[tuple[Split, list[Request]]] = []
         """What clients had asked for, when it began, and were not answered."""
+        self._next: tuple[str, Callable[[], None]] | None = None
+        """The step that waits to be told."""
         self._done = False
         self._cleanings = 0
 
@@ -177,8 +186,34 @@ class Move:
         self._asked = [(each, each.subscribing.requests()) for each in self._brokers.splits]
         self._read()
 
+    def _step(self, name: str, do: Callable[[], None]) -> None:
+        """The next step: at once, or when it is told to."""
+        if not self.wanted.waits:
+            do()
+            return
+        self._next = name, do
+        if name != SWITCH:  # then others may have switched, and only who asked for it knows
+            self._host.call_later(HOLD_S, partial(self._told_nothing, name))
+
+    def _told_nothing(self, name: str) -> None:
+        if self._next is not None and self._next[0] == name:
+            self.fail(f"was not told to go on with {name!r} for {HOLD_S:g} s")
+
+    def go(self, step: str) -> None:
+        if self._next is None or self._next[0] != step:
+            said = f"{step!r} is not the next step"
+            now = self._next[0] if self._next is not None else self.state.value
+            raise ValueError(f"{said} of {self.wanted.name}; it is {now}")
+        _, do = self._next
+        self._next = None
+        self._hold_ends_s = self._host.now() + HOLD_S
+        do()
+
     def _read(self) -> None:
         """All that is retained at all of them."""
+        if not self.wanted.copies:
+            self._host.call_later(0.0, self._all_copied)
+            return
         self._works.clear()
         self._reading.clear()
         names = dict.fromkeys((*self._from, *self._to))
@@ -225,12 +260,16 @@ class Move:
             self.fail(f"broker {name!r}: {problem}")
             return
         self._publishing -= 1
-        if self._publishing or self._done:
+        if not self._publishing:
+            self._all_copied()
+
+    def _all_copied(self) -> None:
+        if self._done:
             return
         if self.state is MoveState.PREPARING:
-            self._hold()
+            self._step(HOLD, self._hold)
         else:
-            self._subscribe()
+            self._step(SUBSCRIBE, self._subscribe)
 
     # ---- HOLDING -----------------------------------------------------------------------------
 
@@ -258,10 +297,14 @@ class Move:
             self._host.call_later(LOOK_S, self._look)
         elif self.state is MoveState.HOLDING:
             self.state = MoveState.COPYING
-            self._read()
+            self._step(COPY, self._read)
         elif self.state is MoveState.SUBSCRIBING:
             self.state = MoveState.SETTLING
             self._host.call_later(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        if not self._done:
+            self._step(SWITCH, self._switch)
 
     def _waits_for(self) -> str:
         if self.state is MoveState.HOLDING:
@@ -369,7 +412,7 @@ class Move:
 
     # ---- MOVED -------------------------------------------------------------------------------
 
-    def _settled(self) -> None:
+    def _switch(self) -> None:
         if self._done:
             return
         self._done = True
@@ -432,6 +475,7 @@ class Move:
         if self._done:
             return
         self._done = True
+        self._next = None
         self.state, self.problem = MoveState.FAILED, problem
         works, self._works = self._works, []
         for close in works:
@@ -456,6 +500,7 @@ class Move:
         return {
             "move": self.wanted.name,
             "state": self.state.value,
+            "next": self._next[0] if self._next is not None else "",
             "problem": self.problem,
             "waits_for": "" if self._done else self._waits_for(),
             "retained_copied": self.copied,
