@@ -15,6 +15,7 @@ within the same bound.  QoS 0 is dropped and counted.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.framing import FrameBuffer, body_offset, scan
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.packets import ConnAck, SubAck, Subscribe, Subscription, Unsubscribe
@@ -57,6 +59,9 @@ __all__ = ["Part"]
 
 RESTORED_AT_ONCE: Final = 100
 """Filters in one SUBSCRIBE."""
+SUBSCRIBED_S: Final = 5.0
+QUIET_S: Final = 1.0
+"""Within it what is retained comes for a subscription that was granted."""
 SILENT_S: Final = 10.0
 """A broker that says nothing for so long, although asked, is away."""
 
@@ -83,6 +88,8 @@ class Part(Session):
         "_heard",
         "_leaving",
         "_out",
+        "_quiet",
+        "_quiet_until_s",
         "_releasing",
         "_restoring",
         "_silent_s",
@@ -93,7 +100,6 @@ class Part(Session):
         "_waiting_bytes",
         "_watched",
         "followers",
-        "lags",
         "max_packet_bytes",
         "name",
         "present",
@@ -138,10 +144,11 @@ class Part(Session):
         """What it is being subscribed to, and unsubscribed from."""
         self._watched: set[int] = set()
         """Of what is under way, what topics that move wait for."""
+        self._quiet: tuple[str, ...] = ()
+        """Filters for which what is retained has come elsewhere; MQTT 3.1.1 cannot ask for none."""
+        self._quiet_until_s = 0.0
         self._swallowed: set[int] = set()
         """At QoS 2, what came and does not go to the client."""
-        self.lags = False
-        """The client was behind when topics moved: copies may still be on their way."""
 
     def happens(self, event: PartEvent) -> None:
         self.state, actions = step(PART, self.state, event)
@@ -374,7 +381,9 @@ class Part(Session):
             self._write(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         self._telling = list(kept.untold.get(self.name, ())), unwanted
-        quiet = kept.quiet.pop(self.name, ())
+        quiet = kept.quiet.pop(self.name, set())
+        self._quiet = tuple(quiet) if self.split.level < 5 else ()
+        self._quiet_until_s = math.inf
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
             if (each := wanted.get(name)) is not None:
@@ -423,6 +432,7 @@ class Part(Session):
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
+        self._quiet_until_s = self.host.now() + QUIET_S
         self.split.part_restored(self, *self._telling)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
@@ -493,8 +503,7 @@ class Part(Session):
         head, split = frame[0], self.split
         kind = head & 0xF0
         if kind == PUBLISH:
-            move = split.brokers.move
-            if move is not None and move.swallows(self, frame):
+            if self._is_copy(frame):
                 self._swallow(frame)
             else:
                 split.delivering.publish(self, frame)
@@ -514,6 +523,34 @@ class Part(Session):
             split.part_auth(self, frame)
         elif head != _PINGRESP:
             raise RemoteProtocolError(f"packet type {head >> 4} from a broker")
+
+    def _is_copy(self, frame: bytes) -> bool:
+        """Of what is retained, and the client has had: its topic moves here, or has."""
+        copies = self.split.kept.copies.get(self.name, ())
+        return any(each.takes(frame) for each in copies) or (
+            frame[0] & RETAIN == RETAIN and self._is_known_retained(frame)
+        )
+
+    def is_quiet_on(self, topic_filter: str) -> None:
+        """What is retained for a subscription comes from another broker; for some time from now."""
+        self._quiet = (*self._quiet, topic_filter)
+        self._quiet_until_s = self.host.now() + SUBSCRIBED_S
+
+    def _is_known_retained(self, frame: bytes) -> bool:
+        """What has come elsewhere; or what a broker still retains that its topic has left."""
+        brokers = self.split.brokers
+        if self._quiet and self.host.now() > self._quiet_until_s:
+            self._quiet = ()
+        if not self._quiet and not brokers.topics_move:
+            return False
+        begin, end = topic_bounds(frame)
+        topic = frame[begin:end]
+        if any(matches(each, topic.decode()) for each in self._quiet):
+            return True
+        return brokers.of(topic) != self.name and not any(
+            each.subscription.retain_as_published  # it may be no retained message
+            for each in self.split.kept.wanted.get(self.name, {}).values()
+        )
 
     def _swallow(self, frame: bytes) -> None:
         """A PUBLISH that is not for the client, which has had it."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Split"]
 
+COPIES_S: Final = 30.0
+"""After a client is back, what came for it meanwhile has come."""
 IDLE_BEAT_S: Final = 30.0
 """How often brokers are asked for a sign of life if the client's keep-alive is off."""
 
@@ -288,7 +291,10 @@ class Split:
         greeting = self.greeting
         assert greeting is not None
         self._kept = self.subscribing.kept = kept
-        self._kept.connect = greeting.connect
+        self._kept.remember(greeting.connect)
+        if kept.copies:
+            known = [each for theirs in kept.copies.values() for each in theirs]
+            self.host.call_later(COPIES_S, partial(kept.forget_copies, known))
         self.brokers.moved_wills.pop(greeting.client_id, None)
         self.sessions.accepted(greeting.client_id, self, kept, greeting.expiry_s > 0)
         accepted = [part for part in self._parts.values() if part.is_accepted]
