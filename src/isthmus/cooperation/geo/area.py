@@ -156,7 +156,12 @@ class Area:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
 def _index(value: float, low: float, high: float, digits: int) -> int:

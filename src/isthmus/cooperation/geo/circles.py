@@ -26,7 +26,21 @@ within a billionth of its radius belongs to it is not certain.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import asin, atan2, ceil, cos, degrees, floor, hypot, isfinite, isqrt, pi, radians, sin, sqrt
+from math import (
+    asin,
+    atan2,
+    ceil,
+    cos,
+    degrees,
+    floor,
+    hypot,
+    isfinite,
+    isqrt,
+    pi,
+    radians,
+    sin,
+    sqrt,
+)
 from typing import Final
 
 from isthmus.cooperation.geo.area import EARTH_RADIUS_M, Area, Position
@@ -169,7 +183,9 @@ def _tree(forest: Forest, runs: Runs, precision: int) -> int:
     A column is the rows that are full, which are in one piece, and the nodes of those that are so
     in part.
     """
-    level = {column: (north, south, {}) for column, (north, south) in runs.items()}
+    level: dict[int, Column] = {
+        column: (north, south, {}) for column, (north, south) in runs.items()
+    }
     for _ in range(precision):
         level = _coarser(forest, level)
     if not level:
@@ -194,9 +210,9 @@ def _coarser(forest: Forest, level: dict[int, Column]) -> dict[int, Column]:
             north = south = 0
         rows = {row >> 1 for row in parts0}
         rows.update([row >> 1 for row in parts1])
-        for begin, end in ((north0, south0), (north1, south1)):
-            if begin < end:
-                begin, end = begin >> 1, (end + 1) >> 1
+        for first, last in ((north0, south0), (north1, south1)):
+            if first < last:
+                begin, end = first >> 1, (last + 1) >> 1
                 if north < south:
                     rows.update(range(begin, north))
                     rows.update(range(south, end))

@@ -25,25 +25,23 @@ from operator import mul
 from typing import Final
 
 from isthmus.cooperation.geo.cell_set import CellSet
-from isthmus.cooperation.geo.quadtree import EMPTY, FULL, Forest, Four
+from isthmus.cooperation.geo.quadtree import EMPTY, FULL, Four
 from isthmus.cooperation.geo.zorder import DIGITS, check_digits
+from isthmus.errors import ProtocolError
 from isthmus.mqtt.filters.topics import check_topic_filter
 
 __all__ = ["number_of_filters", "smallest_filters"]
 
 _ANY: Final = "+"
 _STEPS: Final = tuple(f"{digit}/" for digit in DIGITS)
-_SUBSETS: Final = tuple(product((0, 1), repeat=4))
-_EVERY: Final = (1, 1, 1, 1)
+_SUBSETS: Final[tuple[Four, ...]] = tuple(product((0, 1), repeat=4))  # type: ignore[arg-type]
 _LOOKED_AT: Final = 2
 """Deeper intersections are not taken apart by digits: it takes long and gains little."""
 _MANY: Final = 250
 """Of more filters than that without ``+``, only none or the whole intersection is looked at."""
 
 
-def smallest_filters(
-    cells: CellSet, digits: int | None = None, rest: str = "#"
-) -> tuple[str, ...]:
+def smallest_filters(cells: CellSet, digits: int | None = None, rest: str = "#") -> tuple[str, ...]:
     """The filters of the topics of these cells, in order of their digits, ``+`` first.
 
     `digits` is how many the topics have, as many as the cells if nothing is said; `rest` is a
@@ -69,7 +67,7 @@ def _checked(cells: CellSet, digits: int | None, rest: str) -> int:
         )
     try:
         check_topic_filter(rest, shared_subscriptions=False)
-    except ValueError as error:
+    except ProtocolError as error:
         raise ValueError(f"rest {rest!r}: {error}") from None
     return digits
 
@@ -134,15 +132,16 @@ class _Smallest:
         if depth > _LOOKED_AT:
             return
         for some in _SUBSETS:  # of the first digits
-            chosen = tuple(map(mul, below, some))
-            yield node(chosen)  # type: ignore[arg-type]
-            if depth == 2 or (depth > 2 and some == _EVERY):
+            a, b, c, d = map(mul, below, some)
+            yield node((a, b, c, d))
+            if depth == 2:
                 for more in _SUBSETS:  # and of the second
-                    a, b, c, d = (
-                        node(tuple(map(mul, fours[each], more)))  # type: ignore[arg-type]
-                        for each in chosen
-                    )
-                    yield node((a, b, c, d))
+                    only = self._only
+                    yield node((only(a, more), only(b, more), only(c, more), only(d, more)))
+
+    def _only(self, node: int, some: Four) -> int:
+        a, b, c, d = map(mul, self._forest.fours[node], some)
+        return self._forest.node((a, b, c, d))
 
     def _depth(self, node: int) -> int:
         """How many digits its cells have at most."""

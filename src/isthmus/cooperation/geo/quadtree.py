@@ -50,7 +50,7 @@ class Forest:
 
     def both(self, a: int, b: int) -> int:
         """What is in both."""
-        if a == b or b == FULL or a == EMPTY:
+        if a in (b, EMPTY) or b == FULL:
             return a
         if a == FULL or b == EMPTY:
             return b
@@ -65,7 +65,7 @@ class Forest:
 
     def either(self, a: int, b: int) -> int:
         """What is in one of them, or in both."""
-        if a == b or b == EMPTY or a == FULL:
+        if a in (b, FULL) or b == EMPTY:
             return a
         if a == EMPTY or b == FULL:
             return b
@@ -88,9 +88,7 @@ class Forest:
         if found is None:
             without = self.without
             (a0, a1, a2, a3), (b0, b1, b2, b3) = self.fours[a], self.fours[b]
-            found = self.node(
-                (without(a0, b0), without(a1, b1), without(a2, b2), without(a3, b3))
-            )
+            found = self.node((without(a0, b0), without(a1, b1), without(a2, b2), without(a3, b3)))
             self._without[a, b] = found
         return found
 
@@ -101,7 +99,12 @@ class Forest:
         def part(west: int, east: int, north: int, south: int, level: int) -> int:
             """Of a square with 2^level columns: columns west to east, rows north to south."""
             side = 1 << level
-            west, east, north, south = max(west, 0), min(east, side), max(north, 0), min(south, side)
+            west, east, north, south = (
+                max(west, 0),
+                min(east, side),
+                max(north, 0),
+                min(south, side),
+            )
             if west >= east or north >= south:
                 return EMPTY
             if east - west == side and south - north == side:
