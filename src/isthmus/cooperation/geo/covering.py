@@ -30,7 +30,7 @@ from isthmus.cooperation.geo.zorder import DIGITS, check_digits
 from isthmus.errors import ProtocolError
 from isthmus.mqtt.filters.topics import check_topic_filter
 
-__all__ = ["number_of_filters", "smallest_filters"]
+__all__ = ["check_rest", "number_of_filters", "smallest_filters"]
 
 _ANY: Final = "+"
 _STEPS: Final = tuple(f"{digit}/" for digit in DIGITS)
@@ -65,11 +65,17 @@ def _checked(cells: CellSet, digits: int | None, rest: str) -> int:
         raise ValueError(
             f"precision: {cells.precision} digits are more than the {digits} of the topics"
         )
+    check_rest(rest)
+    return digits
+
+
+def check_rest(rest: str) -> str:
+    """`rest` if it can stand after the digits of a filter."""
     try:
         check_topic_filter(rest, shared_subscriptions=False)
     except ProtocolError as error:
         raise ValueError(f"rest {rest!r}: {error}") from None
-    return digits
+    return rest
 
 
 class _Smallest:
