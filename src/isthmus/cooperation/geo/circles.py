@@ -50,7 +50,7 @@ from isthmus.cooperation.geo.quadtree import FULL, MOST_NODES, Forest
 
 __all__ = ["circle"]
 
-_MOST_COLUMNS: Final = MOST_NODES
+_MOST_COLUMNS: Final = MOST_NODES // 4
 
 Runs = dict[int, tuple[int, int]]
 """By column, its first row and the one after its last."""
