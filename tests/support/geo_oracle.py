@@ -98,11 +98,8 @@ def sphere_distance(area: Area, cell: str, latitude: float, longitude: float) ->
             top = atan2(here[2], along)
             points += [_vector(south, border), _vector(north, border)]
             if radians(south) <= top <= radians(north):
-                points.append(
-                    tuple(
-                        cos(top) * a + sin(top) * b for a, b in zip(across, (0, 0, 1), strict=True)
-                    )
-                )  # type: ignore[arg-type]
+                a, b, c = (cos(top) * part for part in across)
+                points.append((a, b, c + sin(top)))
     chord = min(
         sqrt(sum((a - b) ** 2 for a, b in zip(here, point, strict=True))) for point in points
     )

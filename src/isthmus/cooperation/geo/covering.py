@@ -17,11 +17,11 @@ those parts of I that some first digits and some second ones give.
 
 **Whether fewer would do.**  With one and two digits never: all 65,552 sets were compared with the
 smallest exact cover by any filters.  With three, in thousands of random sets (rectangles, circles,
-polygons, cells alone and filters put together) none was found for which fewer would do; without the
-last sort of V there were some, 13 % of dense random sets and 1.5 % of rectangles.  With four, 563 of
-638 random rectangles, pairs of them and circles were proven to be smallest; for the others the
-search was given up.  For more digits nothing is proven, and as V is not looked at in as many parts
-there, sets are to be expected for which fewer would do.
+polygons, cells alone and filters put together) none was found for which fewer would do; without
+the last sort of V there were some, 13 % of dense random sets and 1.5 % of rectangles.  With four,
+563 of 638 random rectangles, pairs of them and circles were proven to be smallest; for the others
+the search was given up.  For more digits nothing is proven, and as V is not looked at in as many
+parts there, sets are to be expected for which fewer would do.
 
 **Where it surely is not the fewest**: if there are more than 250 without ``+``, only none and I are
 looked at.  Of half of all cells with five digits, drawn at random, 469 filters become 385 so, and
@@ -29,7 +29,7 @@ looked at.  Of half of all cells with five digits, drawn at random, 469 filters 
 of 1.5 million cells takes 5,509 filters with it and without it.
 
 Filters that begin with ``+``, and ``#``, also match topics that are not in the notation at all, as
-``plant/1/x``; those who have such topics too ask with a `rest` that they do not end with.
+``plant/1/x``.  An application that has such topics too tells them apart by `rest`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ parts, as the RFC wants it (section 3.1.9).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -23,17 +23,10 @@ __all__ = ["Polygons"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
-    where: str
-    points: tuple[tuple[float, float], ...]
-    """Longitude and latitude, or x and y."""
-
-
-@dataclass(frozen=True, slots=True)
 class Polygons:
     """One or several polygons, each an outer ring and holes."""
 
-    polygons: tuple[tuple[_Ring, ...], ...]
+    polygons: tuple[tuple[Ring, ...], ...]
 
     @classmethod
     def from_geojson(cls, value: str | bytes | dict[str, Any]) -> Polygons:
@@ -51,7 +44,7 @@ class Polygons:
                 raise ValueError("not GeoJSON: nested too deeply") from None
         return cls(tuple(_polygons(value, "")))
 
-    def rings(self) -> Iterator[tuple[tuple[float, float], ...]]:
+    def rings(self) -> Iterator[Sequence[tuple[float, float]]]:
         """All rings, as longitude and latitude or x and y."""
         for parts in self.polygons:
             for ring in parts:
@@ -62,15 +55,11 @@ class Polygons:
         check_digits(precision, "precision")
         cells = CellSet(precision, Forest(), EMPTY)
         for parts in self.polygons:
-            rings = [
-                Ring([(x, y) if area.is_plane else (y, x) for x, y in ring.points], ring.where)
-                for ring in parts
-            ]
-            cells |= polygon(area, rings, precision)
+            cells |= polygon(area, parts, precision)
         return cells
 
 
-def _polygons(value: object, where: str) -> Iterator[tuple[_Ring, ...]]:
+def _polygons(value: object, where: str) -> Iterator[tuple[Ring, ...]]:
     at = f"{where}: " if where else ""
     if not isinstance(value, dict):
         raise ValueError(f"{at}an object with a type is expected, not {_shown(value)}")
@@ -104,13 +93,13 @@ def _list(value: dict[str, Any], key: str, inside: str) -> list[Any]:
     return found
 
 
-def _polygon(value: list[Any], where: str) -> tuple[_Ring, ...]:
+def _polygon(value: list[Any], where: str) -> tuple[Ring, ...]:
     if not value:
         raise ValueError(f"{where}: no ring")
     return tuple(_ring(ring, f"{where}[{number}]") for number, ring in enumerate(value))
 
 
-def _ring(value: object, where: str) -> _Ring:
+def _ring(value: object, where: str) -> Ring:
     if not isinstance(value, list):
         raise ValueError(f"{where}: an array of positions is expected, not {_shown(value)}")
     points = tuple(_position(each, f"{where}[{place}]") for place, each in enumerate(value))
@@ -123,7 +112,7 @@ def _ring(value: object, where: str) -> _Ring:
             f"{where}[{len(points) - 1}]: the ring is not closed: it ends at {list(points[-1])} "
             f"and began at {list(points[0])}"
         )
-    return _Ring(where, points)
+    return Ring(points, where)
 
 
 def _position(value: object, where: str) -> tuple[float, float]:

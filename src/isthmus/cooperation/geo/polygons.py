@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from isthmus.cooperation.geo.area import Area, Position
+from isthmus.cooperation.geo.area import Area
 from isthmus.cooperation.geo.cell_set import CellSet
 from isthmus.cooperation.geo.fixed import Grid
 from isthmus.cooperation.geo.quadtree import EMPTY, FULL, Forest
@@ -29,9 +29,10 @@ Point = tuple[int, int]
 
 
 class Ring(NamedTuple):
-    """Positions, the last the same as the first, and what errors call it."""
+    """Positions, the last the same as the first; and what errors call it."""
 
-    positions: Sequence[Position]
+    points: Sequence[tuple[float, float]]
+    """Longitude and latitude, or x and y."""
     where: str
 
 
@@ -55,7 +56,10 @@ class _Edge(NamedTuple):
 def polygon(area: Area, rings: Sequence[Ring], precision: int) -> CellSet:
     """The cells of the polygon with this outer ring and these holes."""
     points = [
-        [area.check(position, f"{ring.where}[{place}]") for place, position in enumerate(ring[0])]
+        [
+            area.check((x, y) if area.is_plane else (y, x), f"{ring.where}[{place}]")
+            for place, (x, y) in enumerate(ring.points)
+        ]
         for ring in rings
     ]
     grid = Grid(area, precision, (number for ring in points for point in ring for number in point))
@@ -171,8 +175,8 @@ def _crossing(how: str, one: _Edge, other: _Edge, rings: Sequence[Ring]) -> Valu
     one, other = sorted((one, other), key=lambda edge: (edge.ring, edge.place))
 
     def named(edge: _Edge) -> str:
-        where, positions = rings[edge.ring].where, rings[edge.ring].positions
-        a, b = positions[edge.place], positions[edge.place + 1]
+        where, points = rings[edge.ring].where, rings[edge.ring].points
+        a, b = points[edge.place], points[edge.place + 1]
         return f"{where}[{edge.place}] to [{edge.place + 1}] ({a} to {b})"
 
     return ValueError(f"the polygon crosses itself: {named(one)} {how} {named(other)}")

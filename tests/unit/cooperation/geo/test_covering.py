@@ -20,6 +20,7 @@ from isthmus.cooperation.geo import (
     smallest_filters,
 )
 from isthmus.cooperation.geo.covering import _MANY
+from isthmus.cooperation.geo.quadtree import Forest
 from support.geo_oracle import TooMuch, all_cells, check_filters, fewest, filter_masks
 
 PLANE = Area.plane(0, 0, 8, 8)
@@ -84,9 +85,13 @@ def test_every_set_of_cells_with_one_or_two_digits() -> None:
         for cells in range(1, 1 << number):
             lowest = (cells & -cells).bit_length() - 1
             best[cells] = 1 + min(best[cells ^ m] for m in starting[lowest] if not m & ~cells)
-        chosen = range(1 << number) if digits == 1 else range(0, 1 << number, 7)
-        for cells in chosen:
-            made = CellSet.of([names[at] for at in range(number) if cells >> at & 1], digits)
+        forest = Forest()
+        quarters = [forest.node((a, b, c, d)) for d, c, b, a in product((0, 1), repeat=4)]
+        for cells in range(1 << number):
+            four = (cells, cells >> 4, cells >> 8, cells >> 12)
+            a, b, c, d = (quarters[part & 15] for part in four)
+            root = quarters[cells] if digits == 1 else forest.node((a, b, c, d))
+            made = CellSet(digits, forest, root)
             assert number_of_filters(made) == best[cells], list(made)
 
 
@@ -99,7 +104,7 @@ def shape(random: Random, kind: str) -> CellSet:
     if kind == "circle":
         return Circle((some(), some()), random.uniform(0, 7)).cells(PLANE, 3)
     if kind == "polygon":
-        ring = [[0, 0]]
+        ring: list[list[float]] = [[0, 0]]
         for x in range(8):
             height = random.uniform(0.2, 8)
             ring += [[x + 0.1, height], [x + 0.8, height]]
