@@ -24,9 +24,10 @@ the search was given up.  For more digits nothing is proven, and as V is not loo
 parts there, sets are to be expected for which fewer would do.
 
 **Where it surely is not the fewest**: if there are more than 250 without ``+``, only none and I are
-looked at.  Of half of all cells with five digits, drawn at random, 469 filters become 385 so, and
-379 with every V above.  Shapes in one piece hardly gain by ``+`` when they take so many: a circle
-of 1.5 million cells takes 5,509 filters with it and without it.
+looked at, and only none if one of S0 to S3 is everything.  Of half of all cells with five digits,
+drawn at random, 469 filters become 385 so, and 379 with every V above.  Shapes in one piece hardly
+gain by ``+`` when they take so many: a circle of 1.5 million cells takes 5,509 filters with it and
+without it.
 
 Filters that begin with ``+``, and ``#``, also match topics that are not in the notation at all, as
 ``plant/1/x``.  An application that has such topics too tells them apart by `rest`.
@@ -47,7 +48,6 @@ from isthmus.mqtt.filters.topics import check_topic_filter
 
 __all__ = ["check_rest", "number_of_filters", "smallest_filters"]
 
-_ANY: Final = "+"
 _STEPS: Final = tuple(f"{digit}/" for digit in DIGITS)
 _SUBSETS: Final[tuple[Four, ...]] = tuple(product((0, 1), repeat=4))  # type: ignore[arg-type]
 _LOOKED_AT: Final = 2
@@ -63,10 +63,14 @@ def smallest_filters(cells: CellSet, digits: int | None = None, rest: str = "#")
     filter of what stands after them.
     """
     digits = _checked(cells, digits, rest)
-    return tuple(
-        prefix + (rest if rest == "#" else "+/" * (digits - len(prefix) // 2) + rest)
-        for prefix in _Smallest(cells).prefixes(cells.root)
-    )
+    found: list[str] = []
+    for head, tails in _Smallest(cells).prefixes(cells.root, cells.precision // 2):
+        if rest == "#":
+            found += [f"{head}{tail}#" for tail in tails]
+        else:
+            left = digits - len(head) // 2
+            found += [f"{head}{tail}{'+/' * (left - len(tail) // 2)}{rest}" for tail in tails]
+    return tuple(found)
 
 
 def number_of_filters(cells: CellSet) -> int:
@@ -129,6 +133,8 @@ class _Smallest:
     def _best(self, four: Four) -> int:
         """What is best taken with ``+`` of these four."""
         a, b, c, d = four
+        if not self._thorough and FULL in four:
+            return EMPTY
         both = self._forest.both
         every = both(both(a, b), both(c, d))
         if every == EMPTY or a == b == c == d:
@@ -171,21 +177,36 @@ class _Smallest:
             found = self._depths[node] = 1 + max(map(self._depth, self._forest.fours[node]))
         return found
 
-    def prefixes(self, node: int) -> list[str]:
-        """The digits of the filters with a "/" after each, without plus signs at their ends."""
+    def prefixes(self, node: int, digits: int) -> Iterator[tuple[str, list[str]]]:
+        """The filters' digits with a "/" after each, without plus signs at their ends.
+
+        In two pieces, since many have the same second one: so many digits, and what follows.
+        """
         known: dict[int, list[str]] = {EMPTY: [], FULL: [""]}
+
+        def walk(head: str, node: int, digits: int) -> Iterator[tuple[str, list[str]]]:
+            if not digits or node in (EMPTY, FULL):
+                yield head, below(node)
+            else:
+                for step, part in self._steps(node):
+                    yield from walk(head + step, part, digits - 1)
 
         def below(node: int) -> list[str]:
             found = known.get(node)
             if found is None:
-                self.cost(node)
-                shared = self._chosen.get(node, EMPTY)
-                found = [f"{_ANY}/{more}" for more in below(shared)]
-                for digit, part in zip(_STEPS, self._forest.fours[node], strict=True):
-                    if part != EMPTY:
-                        own = self._forest.without(part, shared)
-                        found += [digit + more for more in below(own)]
-                known[node] = found
+                found = known[node] = []
+                for step, part in self._steps(node):
+                    found += [step + more for more in below(part)]
             return found
 
-        return below(node)
+        return walk("", node, digits)
+
+    def _steps(self, node: int) -> Iterator[tuple[str, int]]:
+        """What the next digit, or ``+``, leads to."""
+        self.cost(node)
+        shared = self._chosen.get(node, EMPTY)
+        if shared != EMPTY:
+            yield "+/", shared
+        for digit, part in zip(_STEPS, self._forest.fours[node], strict=True):
+            if part != EMPTY:
+                yield digit, self._forest.without(part, shared)
