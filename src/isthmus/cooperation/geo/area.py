@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from isthmus.cooperation.geo.zorder import cell_at, check_digits, column_and_row, neighbor
 
-__all__ = ["EARTH_RADIUS_M", "WORLD", "Area", "Bounds", "Position"]
+__all__ = ["EARTH_RADIUS_M", "WORLD", "Area", "Bounds", "Position", "is_number"]
 
 EARTH_RADIUS_M: Final = 6_371_008.8
 """The mean radius; the Earth is a sphere here."""
@@ -63,7 +63,7 @@ class Area:
     def __post_init__(self) -> None:
         for key in ("west", "south", "east", "north"):
             value = getattr(self, key)
-            if not _is_number(value):
+            if not is_number(value):
                 raise ValueError(f"area: {key} = {value!r} is not a finite number")
             most = 180 if key in ("west", "east") else 90
             if not self.is_plane and not -most <= value <= most:
@@ -96,7 +96,7 @@ class Area:
             names, (x, y), (self.west, self.south), (self.east, self.north), strict=True
         ):
             at = f"{where}: {name}" if where else name
-            if not _is_number(value):
+            if not is_number(value):
                 raise ValueError(f"{at} {value!r} is not a finite number")
             if not low <= value <= high:
                 raise ValueError(f"{at} {value} is outside the area, {low} to {high}")
@@ -155,7 +155,8 @@ class Area:
         return {direction: other for direction, other in beside if other is not None}
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether it is one, and finite."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     try:

@@ -34,7 +34,6 @@ from math import (
     degrees,
     floor,
     hypot,
-    isfinite,
     isqrt,
     pi,
     radians,
@@ -43,7 +42,7 @@ from math import (
 )
 from typing import Final
 
-from isthmus.cooperation.geo.area import EARTH_RADIUS_M, Area, Position
+from isthmus.cooperation.geo.area import EARTH_RADIUS_M, Area, Position, is_number
 from isthmus.cooperation.geo.cell_set import CellSet
 from isthmus.cooperation.geo.fixed import Grid
 from isthmus.cooperation.geo.quadtree import FULL, MOST_NODES, Forest
@@ -62,7 +61,7 @@ def circle(area: Area, center: Position, radius: float, precision: int) -> CellS
     The center must be in the area; what of the circle is not does not count.
     """
     x, y = area.check(center, "center of the circle")
-    if not (isfinite(radius) and radius >= 0):
+    if not (is_number(radius) and radius >= 0):
         raise ValueError(f"radius of the circle: {radius!r} is not a finite number of 0 or more")
     columns = _in_plane if area.is_plane else _on_sphere
     own = area.column(x, precision), area.row(y, precision)

@@ -20,7 +20,7 @@ to S3 is everything, none.
 smallest exact cover by any filters.  With three, in thousands of random sets (rectangles, circles,
 polygons, cells alone and filters put together) none was found for which fewer would do; without
 the last sort of V there were some, 13 % of dense random sets and 1.5 % of rectangles.  With four,
-563 of 638 random rectangles, pairs of them and circles were proven to be smallest; for the others
+191 of 222 random rectangles, pairs of them and circles were proven to be smallest; for the others
 the search was given up.  For more digits nothing is proven, and as V is not looked at in as many
 parts there, sets are to be expected for which fewer would do.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
-from isthmus.cooperation.geo.area import Area, Position
+from isthmus.cooperation.geo.area import Area, Position, is_number
 from isthmus.cooperation.geo.cell_set import CellSet
 from isthmus.cooperation.geo.covering import smallest_filters
 from isthmus.cooperation.geo.quadtree import EMPTY, FULL, Forest
@@ -43,7 +42,7 @@ class Following:
         """Topics have `digits` digits, and cells with `precision` of them are followed."""
         check_digits(digits)
         check_digits(precision, "precision", digits)
-        if not (isfinite(slack) and slack >= 0):
+        if not (is_number(slack) and slack >= 0):
             raise ValueError(f"slack: {slack!r} is not a finite number of 0 or more")
         self._area, self._digits, self._rest, self._slack = area, digits, rest, slack
         self._cells = CellSet(precision, Forest(), EMPTY)
