@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 from isthmus.cooperation.geo import WORLD, Change, Following
 
@@ -41,7 +42,7 @@ def apply(client: mqtt.Client, change: Change) -> None:
 
 def main(host: str, port: int) -> None:
     following = Following(WORLD, digits=DIGITS, precision=14, rest="temperature", slack=0.2)
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
 
     def on_connect(client: mqtt.Client, *_: Any) -> None:
         apply(client, Change(added=following.filters))  # the broker may have forgotten them
