@@ -173,7 +173,7 @@ def check(
         _print_values(fabric)
     else:
         config = load_node_config(file)
-        _check_algorithm(file, config.cooperation)
+        _check_algorithm(file, config.cooperation, config.broker_names)
         typer.echo(f"ok: {file} is the node {config.node.id!r}\n")
         _print_values(config)
 
@@ -184,13 +184,15 @@ def _needs_tree(cooperation: Cooperation) -> bool:
     return load(cooperation.algorithm).topology == "tree"
 
 
-def _check_algorithm(file: Path, cooperation: Cooperation) -> None:
+def _check_algorithm(
+    file: Path, cooperation: Cooperation, broker_names: tuple[str, ...] = ()
+) -> None:
     """The algorithm's own keys, which the file's model does not know."""
     from isthmus.config.files import located, option_error
     from isthmus.cooperation.registry import check_options
 
     try:
-        check_options(cooperation.algorithm, cooperation.options)
+        check_options(cooperation.algorithm, cooperation.options, broker_names)
     except ValueError as error:
         raise located(option_error(error), file) from None
 

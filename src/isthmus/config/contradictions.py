@@ -170,7 +170,7 @@ def _broker_contradictions(data: Table) -> Mistakes:
     for loc, table in _broker_tables(data):
         yield from _contradictions_of_broker(data, loc, table)
     if isinstance(data.get("broker"), list):
-        yield from _several_brokers(raw_tables(data, "broker"))
+        yield from _several_brokers(data)
     else:
         for key in ("name", "topics"):
             if key in raw_table(data, "broker"):
@@ -234,8 +234,17 @@ def _same_interest(tables: Iterable[tuple[int, Table]]) -> Mistakes:
             seen.setdefault(topic_filter, index)
 
 
-def _several_brokers(tables: list[tuple[int, Table]]) -> Mistakes:
+def _places_topics(data: Table) -> bool:
+    """Whether the algorithm says where a topic lives."""
+    try:
+        return load(raw_table(data, "cooperation").get("algorithm", "sf")).places_topics
+    except (AlgorithmError, TypeError):
+        return False  # reported by the field itself
+
+
+def _several_brokers(data: Table) -> Mistakes:
     """Each has a name and an address of its own, and each topic one broker."""
+    tables = raw_tables(data, "broker")
     yield from same_ids("broker", tables, "name")
     first: dict[str, int] = {}
     default: int | None = None
@@ -264,6 +273,13 @@ def _several_brokers(tables: list[tuple[int, Table]]) -> Mistakes:
                 ("broker", index, "topics"),
                 'must not be empty; remove it, or write for example topics = ["plant/#"]',
             )
+        if _places_topics(data):
+            if "topics" in table:
+                yield (
+                    ("broker", index, "topics"),
+                    "has no effect: the algorithm itself says where a topic lives; remove it",
+                )
+            continue
         if "topics" in table:
             continue
         if default is not None:

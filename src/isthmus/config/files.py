@@ -103,7 +103,7 @@ PROTECT = (
 )
 """What to do about links that leave the machine."""
 NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
-MAX_BROKERS = 64
+MAX_BROKERS = 256
 MAX_TOPIC_FILTERS = 1_000
 """Of one broker."""
 
@@ -359,6 +359,11 @@ class NodeConfig(Section):
     def has_several_brokers(self) -> bool:
         """Whether it says ``[[broker]]``, if only once."""
         return self.broker.name is not None
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """Of several brokers; else nothing."""
+        return tuple(str(each.name) for each in self.brokers) if self.has_several_brokers else ()
 
     @property
     def link_address(self) -> str:

@@ -432,6 +432,14 @@ class CooperationAlgorithm:
     name: ClassVar[str]
     """How the configuration calls it."""
 
+    speaks: ClassVar[str] = ""
+    """Which algorithm it is to its neighbors; empty: none but itself.  Nodes can be linked that
+    speak the same."""
+
+    places_topics: ClassVar[bool] = False
+    """Whether it knows of every topic at which of several brokers it lives (`broker_of`): the
+    configuration then says nothing of that."""
+
     topology: ClassVar[Topology] = "tree"
     """Which links it uses: ``tree``, those of all that are up that form no ring, as the nodes agree
     among themselves; or ``any``, every one that is up.  With ``any`` nothing is agreed on, and it

@@ -40,6 +40,7 @@ _BUILT_IN: Final = {
     "skipgraph": "isthmus.cooperation.skipgraph.algorithm:SkipGraph",
     "tree": "isthmus.cooperation.tree.algorithm:SpanningTree",
     "topic-tree": "isthmus.cooperation.topic_tree.algorithm:TopicTree",
+    "geo": "isthmus.cooperation.geo.algorithm:GeoGateway",
 }
 
 _log = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ class _PortUsed(Exception):
 
 
 class _NoPort:
+    def __init__(self, broker_names: tuple[str, ...]) -> None:
+        self.broker_names = broker_names
+
     def __getattr__(self, name: str) -> object:
         raise _PortUsed(name)
 
@@ -71,14 +75,19 @@ def names() -> tuple[str, ...]:
     return (*_BUILT_IN, *sorted(others))
 
 
-def check_options(name: str, options: Mapping[str, object]) -> None:
-    """Let the algorithm judge its own keys, without a node; raises its `ValueError`."""
+def check_options(
+    name: str, options: Mapping[str, object], broker_names: tuple[str, ...] = ()
+) -> None:
+    """Let the algorithm judge its own keys, without a node; raises its `ValueError`.
+
+    `broker_names`: of the several brokers that the node has.
+    """
     for entry in _plugins(name) if name in _BUILT_IN else ():
         _log.warning(
             "algorithm %r is built in; the one of %s is ignored", name, _distribution(entry)
         )
     try:
-        load(name)(cast("Port", _NoPort()), options)
+        load(name)(cast("Port", _NoPort(broker_names)), options)
     except _PortUsed:
         return  # only a node can tell
 

@@ -141,7 +141,7 @@ class Exchange:
         hello = Hello(
             self.node_id,
             self.incarnation,
-            settings.algorithm,
+            getattr(algorithm, "speaks", "") or settings.algorithm,
             topology=topology,
             address=settings.address,
             keeps_state=host.keeps_state,

@@ -71,6 +71,14 @@ BROKER_TOPICS: Mapping[str, tuple[str, ...]] = {
 """With several brokers, what those have that are not the default: of the topics of schedules."""
 
 
+def _brokers(number: int) -> BrokersSettings | None:
+    if number == 1:
+        return None
+    names = ("one", *BROKER_TOPICS)[:number]
+    topics = {each: BROKER_TOPICS[each] for each in names[1:]}
+    return BrokersSettings(names, topics, default="one")
+
+
 class SimFabric:
     """Nodes, brokers, clients, and what happens to them."""
 
@@ -91,14 +99,15 @@ class SimFabric:
         confirm: ConfirmSettings = LOCAL,
         routes_retained: bool = False,
         from_broker: bool = False,
-        brokers: int = 1,
+        brokers: int | BrokersSettings = 1,
     ) -> None:
         """`settle_s`: how long `settle` waits, for algorithms that never stop talking.
 
         `on_hop` is told of every message that is sent on a link.  With `discovery` all nodes are in
         one group, in which `datagrams` get lost and so on.  If it `remembers`, clients and brokers
         keep all that they had, for checks afterwards; else memory does not grow with the run.
-        `from_broker` is ``source = "broker"`` of every node.
+        `from_broker` is ``source = "broker"`` of every node.  `brokers`: how many each node has, or
+        which.
         """
         self.engine = Engine(seed)
         self.trace = Trace(self.engine, on=trace)
@@ -119,8 +128,8 @@ class SimFabric:
         self.confirm = confirm
         self.routes_retained = routes_retained
         self.from_broker = from_broker
-        self.brokers = brokers
-        """How many each node has."""
+        self.broker_settings = _brokers(brokers) if isinstance(brokers, int) else brokers
+        """Of each node, if it has several brokers."""
         self.nodes: dict[str, SimNode] = {}
         self._settle_s = settle_s
 
@@ -147,16 +156,16 @@ class SimFabric:
         from_broker: bool | None = None,
         interest: tuple[str, ...] = (),
         broker: SimBroker | None = None,
+        shares: SimNode | None = None,
     ) -> SimNode:
-        """A node with its broker, running; `name` is its machine's, `node_id` its own if given."""
-        settings = None
-        if self.brokers > 1:
-            names = ("one", *BROKER_TOPICS)[: self.brokers]
-            settings = BrokersSettings(
-                names, {each: BROKER_TOPICS[each] for each in names[1:]}, default="one"
-            )
+        """A node with its broker, running; `name` is its machine's, `node_id` its own if given.
+
+        It `shares` the brokers of another one if that is given.
+        """
+        settings = self.broker_settings
         brokers = {
             each: broker
+            or (shares.brokers[each] if shares is not None else None)
             or SimBroker(
                 f"{name}/{each}" if each else name,
                 self.engine,

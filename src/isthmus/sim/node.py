@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.cooperation.api import CooperationAlgorithm, LinkOptions, Resources
 from isthmus.exchange.exchange import Exchange, ExchangeSettings
-from isthmus.exchange.split.brokers import BrokersSettings
-from isthmus.mqtt.filters.partition import Partition
+from isthmus.exchange.split.brokers import Brokers, BrokersSettings
 from isthmus.mqtt.packets import Publish
 from isthmus.sim.broker import KeptSession, SimBroker
 from isthmus.sim.client import SimClient, VirtualConnection
@@ -51,9 +50,8 @@ class SimNode:
         self.brokers = brokers
         """By name; the only one has none."""
         self.broker_settings = broker_settings
-        self._partition: Partition | None = None
-        if broker_settings is not None:
-            self._partition = Partition(broker_settings.topics, broker_settings.default)
+        self._places: Brokers | None = None
+        """What its last life knew of where topics live."""
         self._broker_crashes = 0
         self.state_dir = state_dir
         self.disk = Disk()
@@ -91,7 +89,9 @@ class SimNode:
 
     def broker_of(self, topic: str) -> SimBroker:
         """Where `topic` lives."""
-        return self.broker if self._partition is None else self.brokers[self._partition.of(topic)]
+        return (
+            self.broker if self._places is None else self.brokers[self._places.of(topic.encode())]
+        )
 
     @property
     def brokers_up(self) -> bool:
@@ -162,6 +162,7 @@ class SimNode:
         )
         self.host = host
         host.join(Exchange(host, settings, fabric.factory))
+        self._places = host.exchange.brokers
         fabric.trace.note(self.name, "start", life=self._lives)
         fabric.network.off.discard(self.name)
         fabric.network.listen(host)

@@ -254,7 +254,7 @@ class Promises:
 
     def _refused_by_one(self) -> set[bytes]:
         """Whose publisher was told that the one of several brokers in charge is away."""
-        if self.fabric.brokers == 1:
+        if self.fabric.broker_settings is None:
             return set()
         return {payload for client in self.clients.values() for payload in client.refused}
 
