@@ -38,7 +38,7 @@ from isthmus.sim.network import WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.stream import StreamEnd
 
-__all__ = ["ALGORITHMS", "Contender", "Counted", "broker_name", "geo_options", "simulate"]
+__all__ = ["ALGORITHMS", "Contender", "Counted", "Packets", "broker_name", "difference", "geo_options", "simulate"]
 
 Contender = Literal["pf", "sf", "one-hop", "geo"]
 ALGORITHMS: Final[Mapping[Contender, tuple[Way, str]]] = {
@@ -91,16 +91,16 @@ def simulate(contender: Contender, workload: Workload, shape: Shape = "star") ->
             made.publish(step.topic.cell, step.topic.text(workload.of.k))
         made.fabric.run(STEP_S)
     made.fabric.settle()
-    counted = _difference(made.so_far(), before, workload.of.areas)
+    counted = difference(made.so_far(), before, workload.of.areas)
     counted.took_s = time.perf_counter() - began_s
     return counted
 
 
-_Packets = Counter[tuple[int, str]]
+Packets = Counter[tuple[int, str]]
 """By cell and what it is: ``received SUBSCRIBE``."""
 
 
-def _difference(after: _Packets, before: _Packets, cells: int) -> Counted:
+def difference(after: Packets, before: Packets, cells: int) -> Counted:
     found = after - before
     return Counted(
         [
@@ -123,7 +123,7 @@ class _Clients:
         self.workload = workload
         self.fabric = fabric
         fabric.engine.max_events = float("inf")
-        self.packets: _Packets = Counter()
+        self.packets: Packets = Counter()
         """Between clients and who they are connected to."""
         self._publishers: list[SimClient] = []
         self._listeners: dict[tuple[int, int], SimClient] = {}
@@ -132,7 +132,7 @@ class _Clients:
         """Where clients of a cell connect."""
         raise NotImplementedError
 
-    def so_far(self) -> _Packets:
+    def so_far(self) -> Packets:
         """What the paper's brokers have received and transmitted until now."""
         raise NotImplementedError
 
@@ -204,7 +204,7 @@ class _Pairs(_Clients):
     def entrance(self, cell: int) -> SimNode:
         return self._nodes[cell]
 
-    def so_far(self) -> _Packets:
+    def so_far(self) -> Packets:
         found = Counter(self.packets)
         for (source, target), kinds in self.fabric.network.counts.items():
             for kind in ("PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE"):
@@ -284,7 +284,7 @@ class _Gateways(_Clients):
     def entrance(self, cell: int) -> SimNode:
         return self._gateways[cell * GATEWAYS // self.workload.of.areas]
 
-    def so_far(self) -> _Packets:
+    def so_far(self) -> Packets:
         return Counter(
             {
                 (cell, kind): count
