@@ -33,9 +33,10 @@ def usual_broker() -> str:
 
 
 @contextmanager
-def running_brokers(kind: str, count: int) -> Iterator[list[Broker]]:
-    """So many of one make."""
-    brokers = [create(kind) for _ in range(count)]
+def running_brokers(kind: str, count: int, *, nagle: bool = True) -> Iterator[list[Broker]]:
+    """So many of one make; without `nagle` Mosquitto sends small packets at once."""
+    more = {} if nagle or kind != "mosquitto" else {"extra": ("set_tcp_nodelay true",)}
+    brokers = [create(kind, **more) for _ in range(count)]
     with ExitStack() as exit_:
         for broker in brokers:
             exit_.callback(broker.stop)
