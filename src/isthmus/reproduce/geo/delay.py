@@ -1,4 +1,4 @@
-"""The prototype's experiment: from SUBSCRIBE until the retained message, with a gateway and without.
+"""The prototype's experiment: from SUBSCRIBE until the retained message, with and without gateway.
 
     direct    client ───────────── D ────────────── broker
     gateway   client ── d' ── gateway ───── d ───── broker      D = d + d'
@@ -50,8 +50,7 @@ K: Final = 3
 LATE_S: Final = 0.0015
 KINDS: Final = ("direct", "direct again", "open", "first")
 TOPIC: Final = "2/1/3/temperature"
-OTHER: Final = "0"
-"""The cell of the broker that a client is greeted by, which is not in charge of the topic."""
+"""Of another broker than the first, which is the one that a client is greeted by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,10 @@ def measure_delays(network: Network, times: int, broker: str) -> Delays:
     with ExitStack() as exit_:
         folder = Path(exit_.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-")))
         brokers = exit_.enter_context(running_brokers(broker, 4, nagle=network.nagle))
-        at = {digit: Address(each.host, each.port) for digit, each in zip("0123", brokers, strict=True)}
+        at = {
+            digit: Address(each.host, each.port)
+            for digit, each in zip("0123", brokers, strict=True)
+        }
         near = exit_.enter_context(_line(network.gateway_broker_s, at, folder / "near"))
         far = exit_.enter_context(_line(network.direct_s, at, folder / "far"))
         cells = {digit: [digit] for digit in at}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 from isthmus.reproduce.geo.model import Rates
@@ -90,7 +91,7 @@ class Fabric:
             up.pop()
             down.pop()
         cells = up + down[-2::-1]
-        return list(zip(cells, cells[1:], strict=False))
+        return list(pairwise(cells))
 
     def away(self, source: int) -> list[tuple[int, int]]:
         """All links, each away from `source`."""
@@ -171,9 +172,7 @@ def _keep(walk: _Walk, cell: int, topic: Topic, listening: Mapping[int, int]) ->
 
 def _multicast(walk: _Walk, topic: Topic, listening: Mapping[int, int]) -> None:
     walk.from_publisher(topic.cell)
-    links = dict.fromkeys(
-        link for cell in listening for link in walk.fabric.way(topic.cell, cell)
-    )
+    links = dict.fromkeys(link for cell in listening for link in walk.fabric.way(topic.cell, cell))
     for source, target in links:
         walk.carry(source, target)
     _deliver(walk, listening)

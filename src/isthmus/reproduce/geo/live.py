@@ -1,4 +1,4 @@
-"""The three systems as processes on this machine, with real brokers: the packets that pass, counted.
+"""The three systems as processes on this machine, with real brokers: packets counted by taps.
 
     Systems 1, 2   clients ──▶ tap ──▶ node ──▶ broker        nodes dial each other by way of taps
     Proposed       clients ──▶ gateway ──▶ tap ──▶ broker     a tap before each of the 4^k brokers
@@ -24,9 +24,9 @@ from isthmus.errors import LoadError
 from isthmus.fabric.processes import Fabric
 from isthmus.reproduce.geo.clients import PahoClient
 from isthmus.reproduce.geo.expected import Shape, parents
+from isthmus.reproduce.geo.experiments import Contender
 from isthmus.reproduce.geo.gateway import running_brokers, running_gateway
 from isthmus.reproduce.geo.simulated import (
-    Contender,
     Counted,
     Packets,
     broker_name,
@@ -53,8 +53,8 @@ def measure_live(
     with ExitStack() as exit_:
         folder = Path(exit_.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-")))
         taps = exit_.enter_context(Taps())
-        start = _gateway if contender == "geo" else _pairs
-        entrances = exit_.enter_context(start(contender, workload, broker, shape, taps, folder))
+        system = _System(contender, of.k, broker, shape)
+        entrances = exit_.enter_context(system.started(taps, folder))
         publishers = []
         for cell in range(of.areas):
             publishers.append(PahoClient(f"{broker_name(cell, of.k)}-p", entrances[cell]))
@@ -110,52 +110,49 @@ def _so_far(taps: Taps, k: int) -> Packets:
     return found
 
 
-@contextmanager
-def _pairs(
-    contender: Contender,
-    workload: Workload,
-    broker: str,
-    shape: Shape,
-    taps: Taps,
-    folder: Path,
-) -> Iterator[list[Address]]:
-    """Nodes with a broker each; where clients of each cell connect."""
-    k = workload.of.k
-    names = [broker_name(cell, k) for cell in range(workload.of.areas)]
-    config = FabricConfig(
-        node=tuple(
-            FabricNode(
-                id=name, broker=broker, peers=(names[above],) if above != cell else ()
-            )
-            for cell, (name, above) in enumerate(zip(names, parents(k, shape), strict=True))
-        ),
-        cooperation=Cooperation(algorithm=contender),
-    )
+class _System:
+    """What is started for a run."""
 
-    def proxies(links: Mapping[str, Address]) -> Mapping[str, Address]:
-        return {name: taps.add(f"{name} links", address) for name, address in links.items()}
+    def __init__(self, contender: Contender, k: int, broker: str, shape: Shape) -> None:
+        self.contender = contender
+        self.k = k
+        self.broker = broker
+        self.shape = shape
+        self.names = [broker_name(cell, k) for cell in range(4**k)]
 
-    with Fabric(config, folder=folder, proxies=proxies, ready_timeout_s=READY_S) as fabric:
-        yield [taps.add(f"{node.id} clients", node.mqtt) for node in fabric.nodes]
+    @contextmanager
+    def started(self, taps: Taps, folder: Path) -> Iterator[list[Address]]:
+        """Where clients of each cell connect."""
+        start = self._gateway if self.contender == "geo" else self._pairs
+        with start(taps, folder) as entrances:
+            yield entrances
 
+    @contextmanager
+    def _pairs(self, taps: Taps, folder: Path) -> Iterator[list[Address]]:
+        """Nodes with a broker each."""
+        above = [self.names[cell] for cell in parents(self.k, self.shape)]
+        config = FabricConfig(
+            node=tuple(
+                FabricNode(id=name, broker=self.broker, peers=(peer,) if peer != name else ())
+                for name, peer in zip(self.names, above, strict=True)
+            ),
+            cooperation=Cooperation(algorithm=self.contender),
+        )
 
-@contextmanager
-def _gateway(
-    contender: Contender,
-    workload: Workload,
-    broker: str,
-    shape: Shape,
-    taps: Taps,
-    folder: Path,
-) -> Iterator[list[Address]]:
-    """A gateway before all brokers, which is where everybody connects."""
-    k = workload.of.k
-    names = [broker_name(cell, k) for cell in range(workload.of.areas)]
-    with running_brokers(broker, len(names)) as brokers:
-        addresses = {
-            name: taps.add(f"{name} broker", Address(each.host, each.port))
-            for name, each in zip(names, brokers, strict=True)
-        }
-        cells = geo_options(k)["cells"]
-        with running_gateway("gateway", addresses, cells, k, folder) as entrance:
-            yield [entrance] * len(names)
+        def proxies(links: Mapping[str, Address]) -> Mapping[str, Address]:
+            return {name: taps.add(f"{name} links", address) for name, address in links.items()}
+
+        with Fabric(config, folder=folder, proxies=proxies, ready_timeout_s=READY_S) as fabric:
+            yield [taps.add(f"{node.id} clients", node.mqtt) for node in fabric.nodes]
+
+    @contextmanager
+    def _gateway(self, taps: Taps, folder: Path) -> Iterator[list[Address]]:
+        """A gateway before all brokers, which is where everybody connects."""
+        with running_brokers(self.broker, len(self.names)) as brokers:
+            addresses = {
+                name: taps.add(f"{name} broker", Address(each.host, each.port))
+                for name, each in zip(self.names, brokers, strict=True)
+            }
+            cells = geo_options(self.k)["cells"]
+            with running_gateway("gateway", addresses, cells, self.k, folder) as entrance:
+                yield [entrance] * len(self.names)

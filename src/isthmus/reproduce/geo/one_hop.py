@@ -4,7 +4,8 @@ The paper's equations take it that a broker knows where a topic is published, te
 alone of a subscriber's change, "via one-hop communication", and gets the messages from there.  SF
 does not know where topics come from, and tells all.  To measure what the equations describe, this
 algorithm reads the cell from the topic, as the paper's topics allow; each node is called as its
-cell, with ``-`` for ``/``.  It needs a link between any two nodes of which one listens to the other.
+cell, with ``-`` for ``/``.  It needs a link between any two nodes of which one listens to
+the other.
 
 It is for measuring, not for use: topics have to begin with a cell, filters have no wildcards there,
 and what clients want of a cell whose node is not linked is lost.

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from isthmus.exchange.split.brokers import BrokersSettings
 from isthmus.mqtt.framing import FrameBuffer, scan
 from isthmus.mqtt.packets import Packet, Publish
 from isthmus.mqtt.primitives import PacketType
-from isthmus.reproduce.geo.expected import Counts, Shape, Way, parents
+from isthmus.reproduce.geo.expected import Counts, Shape, parents
+from isthmus.reproduce.geo.experiments import Contender
 from isthmus.reproduce.geo.one_hop import InterestAtItsCell
 from isthmus.reproduce.geo.workload import Change, Listener, Workload, prefix
 from isthmus.sim.broker import BrokerConnection, SimBroker
@@ -38,16 +38,14 @@ from isthmus.sim.network import WireSettings
 from isthmus.sim.node import SimNode
 from isthmus.sim.stream import StreamEnd
 
-__all__ = ["ALGORITHMS", "Contender", "Counted", "Packets", "broker_name", "difference", "geo_options", "simulate"]
-
-Contender = Literal["pf", "sf", "one-hop", "geo"]
-ALGORITHMS: Final[Mapping[Contender, tuple[Way, str]]] = {
-    "pf": ("broadcast", "system-1"),
-    "sf": ("interest-tree", "system-2"),
-    "one-hop": ("interest-one-hop", "system-2"),
-    "geo": ("gateway", "proposed"),
-}
-"""What it does, and which of the paper's systems it is to be."""
+__all__ = [
+    "Counted",
+    "Packets",
+    "broker_name",
+    "difference",
+    "geo_options",
+    "simulate",
+]
 
 LINK_S: Final = 0.001
 STEP_S: Final = 0.1
@@ -64,7 +62,6 @@ class Counted:
     unsubscribes: int = 0
     """Received by all brokers."""
     took_s: float = 0.0
-    notes: list[str] = field(default_factory=list)
 
 
 def broker_name(cell: int, k: int) -> str:
