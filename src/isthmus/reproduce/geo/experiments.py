@@ -157,7 +157,7 @@ def choose(
     if not wanted:
         return list(known), list(delays)
     groups = {"sim", "live", "delay"}
-    names = {each.name for each in (*known, *delays)}
+    names = {*(each.name for each in known), *(each.name for each in delays)}
     if unknown := sorted(wanted - names - groups):
         raise ReproduceError(
             f"there is no {', '.join(unknown)}; there are {', '.join(sorted(groups))} and "

@@ -2,8 +2,9 @@
 
 4^k cells with N_P publishers and N_S listeners each.  Every listener listens to one publisher:
 p·N_S of a cell to publishers of *other* cells, no two of them to the same one, the rest to
-publishers of their own.  In a window of T_S every publisher sends once in every T_P, and every listener changes
-once to another publisher, the remote ones to another remote one: it unsubscribes, then subscribes.
+publishers of their own.  In a window of T_S every publisher sends once in every T_P, and every
+listener changes once to another publisher, the remote ones to another remote one: it unsubscribes,
+then subscribes.
 
     window   | changes of some | all publish | changes of others | all publish | …
 
