@@ -8,6 +8,7 @@ into the page above that folder, between two marks.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from isthmus.reproduce.geo.measuring import Measured
 from isthmus.reproduce.geo.paper import Found
 from isthmus.reproduce.geo.tables import TITLES, panels_of, tables_of
 from isthmus.reproduce.panels import panels_figure
+from isthmus.sim.provenance import provenance
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
@@ -115,12 +117,15 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
 def _setup(done: Reproduced) -> dict[str, str]:
     settings = done.settings
     measured_s = sum(each.took_s for each in done.measured)
+    load = os.getloadavg()[0]
     return {
         **machine(),
+        "commit": str(provenance("", 0)["commit"]),
         f"broker {settings.broker}": broker_version(settings.broker),
         "seed": str(settings.seed),
         "counted": f"{len(done.measured)} runs, {measured_s / 60:.1f} minutes",
         "delays": f"{len(done.delays)} networks",
+        "load average at the end": f"{load:.1f}",
         "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
@@ -143,7 +148,8 @@ def _write_page(path: Path, setup: Mapping[str, str], claims: Sequence[Claim]) -
     counts = Counter(claim.verdict for claim in claims)
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     lines = [
-        f"Of {len(claims)} statements: {verdicts}. {setup['processor']}, seed {setup['seed']}, "
+        f"Of {len(claims)} statements: {verdicts}. Commit {setup['commit']}, {setup['processor']}, "
+        f"load average {setup['load average at the end']}, seed {setup['seed']}, "
         f"{setup['report written at']}.",
         markdown(HEADER, [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]),
     ]
