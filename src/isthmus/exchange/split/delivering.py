@@ -49,6 +49,11 @@ class Delivering:
         for packet_id in identifiers.begin():
             self._split.answer(acknowledgment(PUBREL, packet_id))
 
+    @property
+    def is_full(self) -> bool:
+        """The client has as much as it allows."""
+        return bool(self._held) or len(self.identifiers.open) >= self._receive_maximum
+
     def publish(self, part: Part, frame: bytes) -> None:
         """A PUBLISH of a broker."""
         if not frame[0] & QOS:

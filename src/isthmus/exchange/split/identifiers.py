@@ -77,6 +77,10 @@ class Identifiers:
         """Whether it was sent on the present connection and is not answered."""
         return self._by_broker.get((broker, theirs)) in self.open
 
+    def has(self, broker: str) -> bool:
+        """Whether something of that broker was sent and is not answered."""
+        return any(self.deliveries[each].broker == broker for each in self.open)
+
     def done(self, packet_id: int) -> Delivery | None:
         """The client has answered for the last time."""
         self.open.discard(packet_id)

@@ -26,7 +26,7 @@ from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.filters.topics import check_topic_filter
-from isthmus.mqtt.packets import Subscription
+from isthmus.mqtt.packets import Connect, Subscription
 
 if TYPE_CHECKING:
     from isthmus.exchange.split.part import Part
@@ -69,6 +69,10 @@ class KeptSession:
     """Where its own QoS 2 messages went that it has not released."""
     refused: dict[str, dict[int, None]] = field(default_factory=dict)
     """By broker, QoS 2 messages that were refused under way; the broker may have them."""
+    quiet: dict[str, set[str]] = field(default_factory=dict)
+    """Of what is untold, what is to bring nothing that is retained: the client has had it."""
+    connect: Connect | None = None
+    """How the client came last, in this life of the node."""
 
 
 class KeptSessions:
@@ -96,6 +100,13 @@ class KeptSessions:
     @property
     def connected(self) -> int:
         return len(self._connected)
+
+    def is_connected(self, client_id: str) -> bool:
+        return client_id in self._connected
+
+    def away(self) -> Iterator[tuple[str, KeptSession]]:
+        """Those that are kept of clients which are not connected."""
+        return ((each, self._sessions[each]) for each in self._away)
 
     def of(self, client_id: str) -> KeptSession | None:
         return self._sessions.get(client_id)

@@ -16,7 +16,8 @@ within the same bound.  QoS 0 is dropped and counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ from isthmus.mqtt.publish_layout import (
     packet_id_at,
     publish_answer,
     publish_id,
+    topic_bounds,
 )
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.tables import step
@@ -84,10 +86,14 @@ class Part(Session):
         "_releasing",
         "_restoring",
         "_silent_s",
+        "_swallowed",
+        "_telling",
         "_timer",
         "_waiting",
         "_waiting_bytes",
+        "_watched",
         "followers",
+        "lags",
         "max_packet_bytes",
         "name",
         "present",
@@ -128,6 +134,14 @@ class Part(Session):
         self.quota = IDENTIFIERS
         self.refused_flags = 0
         self.max_packet_bytes = 1 << 32
+        self._telling: tuple[list[str], list[str]] = [], []
+        """What it is being subscribed to, and unsubscribed from."""
+        self._watched: set[int] = set()
+        """Of what is under way, what topics that move wait for."""
+        self._swallowed: set[int] = set()
+        """At QoS 2, what came and does not go to the client."""
+        self.lags = False
+        """The client was behind when topics moved: copies may still be on their way."""
 
     def happens(self, event: PartEvent) -> None:
         self.state, actions = step(PART, self.state, event)
@@ -197,6 +211,8 @@ class Part(Session):
         self._early.clear()
         self._out.clear()
         self._restoring.clear()
+        self._watched.clear()
+        self._swallowed.clear()
         self.resume_writing()
         if self._early_held:
             self._early_held = False
@@ -333,14 +349,23 @@ class Part(Session):
         if granted.maximum_qos is not None:
             self.refused_flags |= 0x04 if granted.maximum_qos else QOS
 
-    def restore(self, kept: KeptSession) -> None:
+    def tell_more(self) -> None:
+        """What the client wants of this broker has changed by itself, as topics move.
+
+        If it is not open yet, it is told when it is.
+        """
+        if self.state is PartState.OPEN:
+            self.happens(PartEvent.ASKED)
+            self.restore(self.split.kept, again=True)
+
+    def restore(self, kept: KeptSession, *, again: bool = False) -> None:
         """Subscribe to what the client wants and this broker does not know, and the other way.
 
         If it knows nothing any more that is everything.  What is not answered is told again.  QoS 2
         messages that were refused are released first: their identifiers may be used again.
         """
         wanted = kept.wanted.get(self.name, {})
-        if not self.present:
+        if not self.present and not again:
             kept.untold[self.name] = dict.fromkeys(wanted)
             kept.unwanted.pop(self.name, None)
             kept.refused.pop(self.name, None)
@@ -348,10 +373,15 @@ class Part(Session):
         for packet_id in self._releasing:
             self._write(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
+        self._telling = list(kept.untold.get(self.name, ())), unwanted
+        quiet = kept.quiet.pop(self.name, ())
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
             if (each := wanted.get(name)) is not None:
-                by_identifier.setdefault(each.identifier, []).append(each.subscription)
+                asked = each.subscription
+                if name in quiet and self.split.level == 5:
+                    asked = replace(asked, retain_handling=2)
+                by_identifier.setdefault(each.identifier, []).append(asked)
         for identifier, theirs in by_identifier.items():
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
@@ -393,7 +423,7 @@ class Part(Session):
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
-        self.split.part_restored(self)
+        self.split.part_restored(self, *self._telling)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
             self._waiting_bytes -= len(frame)
@@ -463,11 +493,16 @@ class Part(Session):
         head, split = frame[0], self.split
         kind = head & 0xF0
         if kind == PUBLISH:
-            split.delivering.publish(self, frame)
+            move = split.brokers.move
+            if move is not None and move.swallows(self, frame):
+                self._swallow(frame)
+            else:
+                split.delivering.publish(self, frame)
         elif head in (PUBACK, PUBREC, PUBCOMP):
             self._answered(head, frame)
         elif head == PUBREL:
-            split.delivering.release(self, frame)
+            if not self._swallowed or not self._releases_swallowed(frame):
+                split.delivering.release(self, frame)
         elif head in (_SUBACK, _UNSUBACK):
             packet_id = packet_id_at(frame, body_offset(frame, 0))
             if self._flight.get(packet_id) == head:
@@ -479,6 +514,43 @@ class Part(Session):
             split.part_auth(self, frame)
         elif head != _PINGRESP:
             raise RemoteProtocolError(f"packet type {head >> 4} from a broker")
+
+    def _swallow(self, frame: bytes) -> None:
+        """A PUBLISH that is not for the client, which has had it."""
+        if frame[0] & QOS:
+            packet_id = publish_id(frame)
+            answer = publish_answer(frame[0])
+            if answer == PUBREC:
+                self._swallowed.add(packet_id)
+            self._write(acknowledgment(answer, packet_id))
+            self.flush()
+
+    def _releases_swallowed(self, frame: bytes) -> bool:
+        packet_id = packet_id_at(frame, body_offset(frame, 0))
+        if packet_id not in self._swallowed:
+            return False
+        self._swallowed.discard(packet_id)
+        self._write(acknowledgment(PUBCOMP, packet_id))
+        self.flush()
+        return True
+
+    def watch_under_way(self) -> None:
+        """From now on nothing is sent on topics that move: what is under way can come to an end."""
+        acknowledgments = (PUBACK, PUBREC, PUBREL, PUBCOMP)
+        self._watched = {each for each, next_ in self._flight.items() if next_ in acknowledgments}
+
+    def has_under_way(self, moves: Callable[[bytes], bool]) -> bool:
+        """Whether the broker has not answered something that may be on such a topic."""
+        if self._watched:
+            return True
+        for frame in self._waiting:
+            if frame[0] & 0xF0 == PUBLISH:
+                begin, end = topic_bounds(frame)
+                if moves(frame[begin:end]):
+                    return True
+            elif frame[0] == PUBREL:
+                return True
+        return False
 
     def _answered(self, head: int, frame: bytes) -> None:
         """The broker acknowledges what the client has sent."""
@@ -494,6 +566,7 @@ class Part(Session):
         else:
             # Also a PUBACK for QoS 2, as RabbitMQ's, is the last word.
             del self._flight[packet_id]
+            self._watched.discard(packet_id)
             self.split.released(packet_id)
         self.split.answer(frame)
         self._send_waiting()

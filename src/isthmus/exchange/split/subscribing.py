@@ -287,6 +287,10 @@ class Subscribing:
                     untold.pop(topic_filter, None)
         self._split.kept_changed()
 
+    def requests(self) -> list[Request]:
+        """What is not answered."""
+        return list(self._requests.values())
+
     def over(self) -> None:
         self._requests.clear()
 
