@@ -129,7 +129,7 @@ def _equations(found: Found) -> Iterator[Claim]:
         received, transmitted = EQUATIONS[of.system]
         for name, words in QUANTITIES.items():
             equation = received if name.startswith("received") else transmitted
-            statement = f"{of.name}: {words}, as counted, is within {TOLERANCE:.0%} of it"
+            statement = f"{of.name}: {words}: count / equation, within {TOLERANCE:.0%} at every k"
             source = f"eq. {equation}"
             if not some:
                 yield Claim(source, statement, "the formula", "", "not measured")
