@@ -14,7 +14,7 @@ from rich.console import Console
 from conftest import require_broker
 from isthmus.config.addresses import Address
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.packets import Connect, Publish, Subscribe, Subscription
+from isthmus.mqtt.packets import Connect, Packet, Publish, Subscribe, Subscription
 from isthmus.reproduce.geo.command import Settings, reproduce
 from isthmus.reproduce.geo.delay import KINDS, Network, measure_delays
 from isthmus.reproduce.geo.expected import expected
@@ -45,7 +45,7 @@ def echo() -> Address:
 @pytest.mark.parametrize("client_id", ["c", "$isthmus/a"])
 @pytest.mark.parametrize("piece", [1, 3, 1000])
 def test_a_tap_passes_all_on_and_counts_both_ways(client_id: str, piece: int) -> None:
-    packets = [
+    packets: list[Packet] = [
         Connect(client_id),
         Subscribe(1, (Subscription("0/t"),)),
         Publish("0/t", b"x" * 300),

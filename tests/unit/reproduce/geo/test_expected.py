@@ -77,7 +77,9 @@ class Oracle:
         }
         """The cells on the near side of each link."""
 
-    def announced(self, listening: Mapping[tuple[int, Topic], int]) -> set[object]:
+    def announced(
+        self, listening: Mapping[tuple[int, Topic], int]
+    ) -> set[tuple[tuple[int, int], Topic]]:
         """Over which link which topic is wanted."""
         return {
             ((a, b), topic)
@@ -104,7 +106,7 @@ def test_changes_on_a_tree_are_what_the_definition_gives(
             listening[listener.cell, listener.before] -= 1
             before = oracle.announced(listening)
             listening[listener.cell, listener.after] += 1
-            for (source, target), _ in oracle.announced(listening) - before:  # type: ignore[misc]
+            for (source, target), _ in oracle.announced(listening) - before:
                 sent[source] += 1
                 received[target] += 1
     counts = expected("interest-tree", workload, shape)

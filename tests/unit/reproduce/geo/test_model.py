@@ -93,7 +93,7 @@ def test_where_the_readings_differ() -> None:
     assert another.transmitted_subscribe == printed("system-2", of).transmitted_subscribe
     assert some.transmitted_publish < another.transmitted_publish
     for reading in ("another", "any"):
-        gateway = consistent("proposed", of, reading)  # type: ignore[arg-type]
+        gateway = consistent("proposed", of, reading)
         missing = of.remote * of.subscribers / of.areas
         for name, every_s in (("received_subscribe", 30), ("transmitted_publish", 10)):
             formula = getattr(printed("proposed", of), name)
