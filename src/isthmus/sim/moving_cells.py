@@ -295,7 +295,8 @@ class _Run:
             if count and not wanted:
                 raise Violation(f"{client.client_id} got {each}, which it does not want")
             live = count - retained_only[each.payload]
-            asked = sum(each.at_s <= at_s for at_s in self.subscribed[client.client_id])
+            times = [*self.subscribed[client.client_id], *client.granted.values()]
+            asked = sum(each.at_s <= at_s for at_s in times)
             if not self.crashes and (live > 1 or count > 1 + asked):
                 raise Violation(f"{client.client_id} got {each} {count} times")
         if not self.crashes and client in self.staying:

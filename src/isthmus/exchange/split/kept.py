@@ -28,7 +28,7 @@ from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.filters.topics import check_topic_filter, matches
 from isthmus.mqtt.packets import Connect, Subscription
 from isthmus.mqtt.properties import Properties
-from isthmus.mqtt.publish_layout import topic_bounds
+from isthmus.mqtt.publish_layout import DUP, QOS, publish_id, topic_bounds
 
 if TYPE_CHECKING:
     from isthmus.exchange.split.part import Part
@@ -66,19 +66,22 @@ class Copies:
     """By topic; shared by all sessions."""
     filters: tuple[str, ...]
     """What the session had subscribed to there."""
-    came: set[tuple[str, int]] = field(default_factory=set)
+    came: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Which of them have, with the broker's identifier: it may repeat them."""
 
     def takes(self, frame: bytes) -> bool:
         """Whether a PUBLISH is one of them, which has not come yet."""
         begin, end = topic_bounds(frame)
         topic = frame[begin:end].decode()
-        payloads = self.payloads.get(topic)
+        payloads, known = self.payloads.get(topic), len(self.came)
         if payloads is None or not any(matches(each, topic) for each in self.filters):
             return False
+        packet_id = publish_id(frame) if frame[0] & QOS else 0
         for at, payload in enumerate(payloads):
-            if frame.endswith(payload) and (topic, at) not in self.came:
-                self.came.add((topic, at))
-                return True
+            if frame.endswith(payload):
+                before = self.came.setdefault((topic, at), packet_id)
+                if before == packet_id and (frame[0] & DUP or len(self.came) > known):
+                    return True
         return False
 
 

@@ -357,11 +357,19 @@ class Move:
             if self._under_way or self._away:
                 return f"{len(self._under_way) + len(self._away)} clients that are away"
             for split in self._brokers.splits:
-                if split.is_open:
-                    for name in self._to:
-                        if self._is_untold(split, name):
-                            return f"client {split.client_id!r} is not subscribed at {name}"
+                if not split.is_open:
+                    if self._comes_back(split):
+                        return f"client {split.client_id!r} is not let in yet"
+                    continue
+                for name in self._to:
+                    if self._is_untold(split, name):
+                        return f"client {split.client_id!r} is not subscribed at {name}"
         return ""
+
+    def _comes_back(self, split: Split) -> bool:
+        """Whether it is about to go on with a session that lacks a subscription."""
+        kept = self._sessions.of(split.client_id) if split.client_id else None
+        return kept is not None and any(kept.untold.get(name) for name in self._to)
 
     def _is_untold(self, split: Split, name: str) -> bool:
         """Whether a broker is still to be told; it is, if it can be."""
@@ -431,7 +439,8 @@ class Move:
 
     def _envoy_is_back(self, envoy: Envoy, problem: str) -> None:
         self._under_way.discard(envoy)
-        if problem:
+        is_back = any(split.client_id == envoy.client_id for split in self._brokers.splits)
+        if problem and not is_back:
             self.not_moved.append(envoy.client_id)
             self._host.log(
                 "warning",
