@@ -16,6 +16,7 @@ from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import (
+    PUBCOMP,
     PUBREC,
     PUBREL,
     QOS,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.split import Split
 
 __all__ = ["Delivering"]
+
+_QOS_2 = 0x04
 
 
 class Delivering:
@@ -74,6 +77,9 @@ class Delivering:
             raise RemoteProtocolError("no packet identifier is free for a broker's message")
         if packet_id != theirs:
             frame = b"%b%b%b" % (frame[:at], packet_id.to_bytes(2), frame[at + 2 :])
+        if frame[0] & QOS == _QOS_2 and self.identifiers.is_to_be_cleared(packet_id):
+            # It may hold it of a message that it was sent before the node was restarted.
+            self._split.answer(acknowledgment(PUBREL, packet_id))
         self._split.answer(frame)
 
     def release(self, part: Part, frame: bytes) -> None:
@@ -87,6 +93,9 @@ class Delivering:
         """The client's PUBACK, PUBREC or PUBCOMP."""
         at = body_offset(frame, 0)
         packet_id = packet_id_at(frame, at)
+        if head == PUBCOMP and packet_id in self.identifiers.clearing:
+            self.identifiers.clearing.discard(packet_id)
+            return
         delivery = self.identifiers.deliveries.get(packet_id)
         if delivery is None:
             return

@@ -288,6 +288,7 @@ def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession | Non
     if entry.keys() == {"id"}:
         return str(entry["id"]), None
     session = KeptSession({str(name): None for name in entry["brokers"] if name in names})
+    session.identifiers.is_new = True
     for broker, theirs in entry["wanted"].items():
         for topic_filter, qos, no_local, as_published, handling, identifier in theirs:
             check_topic_filter(topic_filter, shared_subscriptions=False)

@@ -381,7 +381,7 @@ class Part(Session):
             self._write(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         self._telling = list(kept.untold.get(self.name, ())), unwanted
-        quiet = kept.quiet.pop(self.name, set())
+        quiet = kept.quiet.get(self.name, set())
         self._quiet = tuple(quiet) if self.split.level < 5 else ()
         self._quiet_until_s = math.inf
         by_identifier: dict[int, list[Subscription]] = {}
