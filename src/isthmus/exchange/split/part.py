@@ -143,6 +143,11 @@ class Part(Session):
         """The broker has taken the client in, and is told next what it does not know."""
         return self.state is PartState.RESTORING
 
+    @property
+    def was_accepted(self) -> bool:
+        """The broker has let this connection's client in, now or before it went."""
+        return self._connack is not None
+
     # ---- the connection --------------------------------------------------------------------
 
     def connect(self, *, try_anyway: bool = False) -> None:
