@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,13 +21,27 @@ from paho.mqtt.client import topic_matches_sub
 from conformance.clients import Client, Options, library
 from conformance.clients_paho import PahoClient
 from conformance.observation import Message
+from conftest import require_broker
+from isthmus.brokers import create
 from isthmus.brokers.base import Broker
 from isthmus.mqtt.packets import Subscription, Will
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from support.nodes import NodeProcess
 from support.waiting import wait_for
 
-__all__ = ["CELLS", "Brokers", "Crowd", "Key", "Login", "cells_of", "gateway", "keys", "matching"]
+__all__ = [
+    "ARRIVE_S",
+    "CELLS",
+    "Crowd",
+    "Key",
+    "Site",
+    "before",
+    "cells_of",
+    "gateway",
+    "matching",
+    "started",
+    "until_away",
+]
 
 CELLS = tuple("/".join(digits) for digits in product("0123", repeat=2))
 ARRIVE_S = 30.0
@@ -54,9 +69,7 @@ def gateway(folder: Path, brokers: Brokers, node_id: str, **tables: Any) -> Node
         if broker.username is not None:
             table |= {"username": broker.username, "password": str(broker.password)}
         several.append(table)
-    return NodeProcess(
-        folder, "", id=node_id, brokers=several, cooperation=cooperation, **tables
-    )
+    return NodeProcess(folder, "", id=node_id, brokers=several, cooperation=cooperation, **tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,61 @@ class Login:
         return found[0] if found else cls()
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Brokers, and the gateways in front of all of them."""
+
+    brokers: dict[str, Broker]
+    gateways: tuple[NodeProcess, ...]
+
+    @property
+    def ports(self) -> list[int]:
+        return [each.port for each in self.gateways]
+
+    def crowd(self, library: str, level: int) -> Crowd:
+        return Crowd(library, level, Login.of(self.brokers.values()))
+
+    def in_charge(self, cell: str) -> str:
+        cells = cells_of(list(self.brokers))
+        return next(
+            name
+            for name, theirs in cells.items()
+            if any(f"{cell}/".startswith(f"{one}/") for one in theirs)
+        )
+
+
+def started(stack: ExitStack, names: Sequence[str]) -> dict[str, Broker]:
+    """Brokers of these makes."""
+    for name in names:
+        require_broker(name)
+    brokers = {name: create(name) for name in names}
+    for broker in brokers.values():
+        stack.callback(broker.stop)
+        stack.callback(broker.kill)  # HiveMQ takes 5 s to end by itself
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(Broker.start, brokers.values()))
+    return brokers
+
+
+def before(
+    stack: ExitStack,
+    brokers: dict[str, Broker],
+    folder: Path,
+    names: Sequence[str] = ("west",),
+    **tables: Any,
+) -> Site:
+    """Gateways in front of `brokers`."""
+    folder.mkdir(exist_ok=True)
+    gateways = tuple(gateway(folder, brokers, name, **tables) for name in names)
+    for each in gateways:
+        stack.callback(each.stop)
+        stack.callback(each.begin_stop)
+        each.launch()
+    for each in gateways:
+        each.wait_until(each.is_ready)
+    return Site(brokers, gateways)
+
+
 class Crowd:
     """The clients of one test, of one library and version of MQTT; a context manager.
 
@@ -82,6 +150,8 @@ class Crowd:
     def __init__(self, library_name: str, level: int, login: Login) -> None:
         self.run = "r" + os.urandom(4).hex()
         self.level = level
+        self.keeps_qos = True
+        """Else all that is seen counts as QoS 0: there are brokers that change it."""
         self._library = library(library_name)
         self._login = login
         self._clients: list[Client] = []
@@ -144,7 +214,10 @@ class Crowd:
 
     def seen(self, client: Client) -> Counter[Key]:
         """Without what other crowds and ActiveMQ, of who subscribes to what, have published."""
-        return keys(self.received(client))
+        return Counter(
+            (each.topic, each.payload.decode(), each.qos if self.keeps_qos else 0)
+            for each in self.received(client)
+        )
 
     def received(self, client: Client) -> list[Message]:
         return [
@@ -175,10 +248,6 @@ class Teller(PahoClient):
         codes = self._await_acknowledgment(mid)
         assert codes is not None, f"{topic}: no answer; {self.lost}"
         return codes[0]
-
-
-def keys(messages: Iterable[Message]) -> Counter[Key]:
-    return Counter((each.topic, each.payload.decode(), each.qos) for each in messages)
 
 
 def matching(filters: Iterable[str], sent: Iterable[Key], qos: int = 2) -> Counter[Key]:
