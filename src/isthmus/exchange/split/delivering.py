@@ -49,6 +49,24 @@ class Delivering:
         for packet_id in identifiers.begin():
             self._split.answer(acknowledgment(PUBREL, packet_id))
 
+    def as_it_is(self, part: Part, packet_id: int, qos: int) -> bool:
+        """Whether a broker's PUBLISH goes to the client unchanged, now; it is noted then."""
+        identifiers = self.identifiers
+        return (
+            not self._held
+            and len(identifiers.open) < self._receive_maximum
+            and identifiers.take(part.name, packet_id, qos)
+        )
+
+    def from_whom(self, packet_id: int) -> str:
+        """The broker to which a PUBACK of the client goes as it is; empty: look closer."""
+        delivery = self.identifiers.deliveries.get(packet_id)
+        return "" if delivery is None or delivery.theirs or self._held else delivery.broker
+
+    def done(self, packet_id: int) -> None:
+        """It goes."""
+        self.identifiers.done(packet_id)
+
     def publish(self, part: Part, frame: bytes) -> None:
         """A PUBLISH of a broker."""
         if not frame[0] & QOS:
@@ -94,7 +112,8 @@ class Delivering:
         if head != PUBREC or refused:
             self.identifiers.done(packet_id)
         if delivery.broker:
-            self._split.pass_on(delivery.broker, _with_id(frame, delivery.theirs))
+            theirs = delivery.theirs or packet_id
+            self._split.pass_on(delivery.broker, _with_id(frame, theirs))
         elif head == PUBREC and not refused:
             self._split.answer(acknowledgment(PUBREL, packet_id))
         while self._held and len(self.identifiers.open) < self._receive_maximum:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isthmus.errors import ProtocolError, RemoteProtocolError
@@ -65,6 +64,8 @@ _FILTER_BYTES: Final = 3
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
+_PLAIN: Final = b"01"
+"""First bytes of a PUBLISH at QoS 0, retained or not."""
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
 
 
@@ -351,7 +352,7 @@ class Part(Session):
             kept.refused.pop(self.name, None)
         self._releasing = kept.refused.setdefault(self.name, {})
         for packet_id in self._releasing:
-            self._write(acknowledgment(PUBREL, packet_id))
+            self.put(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
@@ -392,7 +393,7 @@ class Part(Session):
         return packet_id
 
     def _ask_again(self, packet: Subscribe | Unsubscribe) -> None:
-        self._write(encode(packet, self.split.level))
+        self.put(encode(packet, self.split.level))
 
     def _restored_if_all(self) -> None:
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
@@ -414,15 +415,59 @@ class Part(Session):
             return
         try:
             offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
-                if self.status is not SessionStatus.ESTABLISHED:
-                    return
+            if not self._hand_on(data, offsets):
+                return
             self._buffer.keep(data[offsets[-1] :])
         except (ProtocolError, IndexError) as error:
             self.split.misbehaved(self, error)
             return
         self.split.flush()
+
+    def _hand_on(self, data: bytes, offsets: Sequence[int]) -> bool:
+        """Most goes on unchanged, those in a row in one piece; whether the session goes on."""
+        split = self.split
+        is_open = self.state is PartState.OPEN and split.is_open
+        if is_open and isinstance(offsets, range) and _are_plain(data, offsets):
+            split.answer(data[: offsets[-1]])
+            return True
+        row = start = 0
+        for stop in offsets:
+            if start == stop:
+                continue  # the first boundary
+            if not is_open or not self._passes(data, start, stop):
+                if row < start:
+                    split.answer(data[row:start])
+                row = stop
+                self._frame(data[start:stop])
+                if self.status is not SessionStatus.ESTABLISHED:
+                    return False
+                is_open = self.state is PartState.OPEN and split.is_open
+            start = stop
+        if row < start:
+            split.answer(data[row:start])
+        return True
+
+    def _passes(self, data: bytes, start: int, stop: int) -> bool:
+        """Whether a packet goes on as it is, which is noted."""
+        head = data[start]
+        if head & 0xF0 == PUBLISH:
+            if not head & QOS:
+                return True
+            at = start + 1
+            while data[at] >= 0x80:
+                at += 1
+            if at + 5 > stop:
+                return False
+            at += 3 + (data[at + 1] << 8 | data[at + 2])
+            return at + 2 <= stop and self.split.delivering.as_it_is(
+                self, data[at] << 8 | data[at + 1], head >> 1 & 3
+            )
+        if head == PUBACK and stop - start == 4 and not self._waiting:
+            packet_id = data[start + 2] << 8 | data[start + 3]
+            if self._flight.get(packet_id) == PUBACK:
+                del self._flight[packet_id]
+                return True
+        return False
 
     def _frame(self, frame: bytes) -> None:
         if self.state is PartState.GREETING:
@@ -525,12 +570,30 @@ class Part(Session):
         else:
             self._cannot(frame)
 
+    def takes(self, head: int, packet_id: int, size: int) -> bool:
+        """Whether a PUBLISH at QoS 0 or 1 can go now, as it is; it is noted then."""
+        if (
+            self.state is not PartState.OPEN
+            or head & self.refused_flags
+            or size > self.max_packet_bytes
+        ):
+            return False
+        if head & QOS:
+            if self._waiting or len(self._flight) >= self.quota:
+                return False
+            self._flight[packet_id] = PUBACK
+        return True
+
+    def put(self, data: bytes) -> None:
+        """Packets that go as they are."""
+        self._out.append(data)
+
     def pass_on(self, frame: bytes) -> None:
         """An answer to what the broker sent."""
         if self.state in (PartState.RESTORING, PartState.OPEN) or (
             self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
         ):
-            self._write(frame)
+            self.put(frame)
             if self.state is PartState.GREETING:
                 self.flush()
 
@@ -555,7 +618,7 @@ class Part(Session):
             return
         elif head & QOS:
             self._flight[publish_id(frame)] = publish_answer(head)
-        self._write(frame)
+        self.put(frame)
 
     def _wait(self, frame: bytes) -> None:
         size = self._waiting_bytes + len(frame)
@@ -621,9 +684,6 @@ class Part(Session):
         """A PUBLISH that does not go."""
         self.split.refuse_publish(frame, code, self.name)
 
-    def _write(self, data: bytes) -> None:
-        self._out.append(data)
-
     def flush(self) -> None:
         if self._out and self.status is SessionStatus.ESTABLISHED:
             self.wire.write(b"".join(self._out))
@@ -654,3 +714,8 @@ class Part(Session):
 
 
 _ANSWER_TO: Final = {PUBREL: PUBCOMP, _SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK}
+
+
+def _are_plain(data: bytes, offsets: range) -> bool:
+    """Whether these packets, of the same length, are messages at QoS 0."""
+    return not data[: offsets[-1] : offsets.step].translate(None, _PLAIN)

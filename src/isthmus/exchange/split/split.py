@@ -24,7 +24,6 @@ told nothing from within a call of `write`; each of its packet identifiers is an
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isthmus.exchange.client.checks import TopicAliases
@@ -131,10 +130,7 @@ class Split:
         """Whole packets of the client."""
         self._silent_beats = 0
         self._writing = True
-        for start, stop in pairwise(scan(data)):
-            if self._ends or self._over:
-                break
-            self._packet(data[start], data[start:stop])
+        self._packets(data)
         self._writing = False
         for part in self._parts.values():
             part.flush()
@@ -194,7 +190,7 @@ class Split:
         """Hand on what there is; not from within `write`."""
         self._flushing = False
         if self._out:
-            data = b"".join(self._out)
+            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
             self._out.clear()
             self._session.data_received(data)
 
@@ -314,6 +310,61 @@ class Split:
             self.sessions.changed(self.greeting.client_id)
 
     # ---- packets of the client -------------------------------------------------------------
+
+    def _packets(self, data: bytes) -> None:
+        """Most go unchanged to a part that stands; those in a row to the same one in one piece."""
+        row, goes_to = 0, None  # from `row` on all goes to this part
+        start = 0
+        for stop in scan(data):
+            if start == stop:
+                continue  # the first boundary
+            if self._ends or self._over:
+                break
+            head = data[start]
+            if head & 0xF0 == PUBLISH:
+                part = self._takes(head, data, start, stop)
+            elif head == PUBACK and stop - start == 4:
+                part = self._takes_back(data[start + 2] << 8 | data[start + 3])
+            else:
+                part = None
+            if part is not goes_to:
+                if goes_to is not None:
+                    goes_to.put(data[row:start])
+                row, goes_to = start, part
+            if part is None:
+                self._packet(head, data[start:stop])
+            start = stop
+        if goes_to is not None:
+            goes_to.put(data[row:start])
+
+    def _takes(self, head: int, data: bytes, start: int, stop: int) -> Part | None:
+        """To which part a PUBLISH goes now, as it is; None: look closer."""
+        qos = head & QOS
+        if qos == _QOS_2:
+            return None
+        begin = start + 1
+        while data[begin] >= 0x80:
+            begin += 1
+        begin += 3
+        if begin + 2 > stop:
+            return None
+        end = begin + (data[begin - 2] << 8 | data[begin - 1])
+        if self.level == 5 and (begin == end or end + qos >= stop or data[end + qos]):
+            return None  # with an alias, maybe; at QoS 1 `qos` is 2, the bytes of the identifier
+        part = self._parts.get(self.brokers.of(data[begin:end]))
+        if part is None or end + qos > stop:
+            return None
+        packet_id = data[end] << 8 | data[end + 1] if qos else 0
+        return part if part.takes(head, packet_id, stop - start) else None
+
+    def _takes_back(self, packet_id: int) -> Part | None:
+        """To which part a PUBACK goes as it is; None: look closer."""
+        name = self.delivering.from_whom(packet_id)
+        part = self._parts.get(name) if name else None
+        if part is None or part.state is not PartState.OPEN:
+            return None
+        self.delivering.done(packet_id)
+        return part
 
     def _packet(self, head: int, frame: bytes) -> None:
         kind = head & 0xF0
