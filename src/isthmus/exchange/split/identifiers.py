@@ -106,6 +106,14 @@ class Identifiers:
             self._changed.pop((delivery.broker, delivery.theirs), None)
         return delivery
 
+    def answered(self, packet_id: int, like: Delivery) -> bool:
+        """As `done`, if it is the same broker's as `like`, and at that QoS, both unchanged."""
+        if self.deliveries.get(packet_id) is not like:
+            return False
+        del self.deliveries[packet_id]
+        self.open.discard(packet_id)
+        return True
+
     def forget(self, broker: str) -> Iterator[int]:
         """The broker knows nothing any more: which ones, at QoS 2, the client is to be released of.
 

@@ -64,6 +64,7 @@ _FILTER_BYTES: Final = 3
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
+_KIND_AND_QOS: Final = 0xF6
 _PLAIN: Final = b"01"
 """First bytes of a PUBLISH at QoS 0, retained or not."""
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
@@ -426,48 +427,42 @@ class Part(Session):
     def _hand_on(self, data: bytes, offsets: Sequence[int]) -> bool:
         """Most goes on unchanged, those in a row in one piece; whether the session goes on."""
         split = self.split
-        is_open = self.state is PartState.OPEN and split.is_open
-        if is_open and isinstance(offsets, range) and _are_plain(data, offsets):
-            split.answer(data[: offsets[-1]])
-            return True
-        row = start = 0
-        for stop in offsets:
-            if start == stop:
-                continue  # the first boundary
-            if not is_open or not self._passes(data, start, stop):
-                if row < start:
-                    split.answer(data[row:start])
-                row = stop
-                self._frame(data[start:stop])
+        at, end = 0, len(offsets) - 1
+        while at < end:
+            after = at
+            if self.state is PartState.OPEN and split.is_open:
+                head = data[offsets[at]]
+                if head & _KIND_AND_QOS == PUBLISH:
+                    after = _after_plain(data, offsets, at)
+                elif head & 0xF0 == PUBLISH:
+                    after = split.delivering.take(self, data, offsets, at)
+                elif head == PUBACK:
+                    after = self._acknowledged(data, offsets, at)
+            if after > at:
+                split.answer(data[offsets[at] : offsets[after]])
+            else:
+                after = at + 1
+                self._frame(data[offsets[at] : offsets[after]])
                 if self.status is not SessionStatus.ESTABLISHED:
                     return False
-                is_open = self.state is PartState.OPEN and split.is_open
-            start = stop
-        if row < start:
-            split.answer(data[row:start])
+            at = after
         return True
 
-    def _passes(self, data: bytes, start: int, stop: int) -> bool:
-        """Whether a packet goes on as it is, which is noted."""
-        head = data[start]
-        if head & 0xF0 == PUBLISH:
-            if not head & QOS:
-                return True
-            at = start + 1
-            while data[at] >= 0x80:
-                at += 1
-            if at + 5 > stop:
-                return False
-            at += 3 + (data[at + 1] << 8 | data[at + 2])
-            return at + 2 <= stop and self.split.delivering.as_it_is(
-                self, data[at] << 8 | data[at + 1], head >> 1 & 3
-            )
-        if head == PUBACK and stop - start == 4 and not self._waiting:
+    def _acknowledged(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row of PUBACKs ends that begins here and that the client waits for."""
+        end, flight = len(offsets) - 1, self._flight
+        if self._waiting:
+            return at
+        while at < end:
+            start = offsets[at]
+            if data[start] != PUBACK or offsets[at + 1] - start != 4:
+                break
             packet_id = data[start + 2] << 8 | data[start + 3]
-            if self._flight.get(packet_id) == PUBACK:
-                del self._flight[packet_id]
-                return True
-        return False
+            if flight.get(packet_id) != PUBACK:
+                break
+            del flight[packet_id]
+            at += 1
+        return at
 
     def _frame(self, frame: bytes) -> None:
         if self.state is PartState.GREETING:
@@ -570,19 +565,39 @@ class Part(Session):
         else:
             self._cannot(frame)
 
-    def takes(self, head: int, packet_id: int, size: int) -> bool:
-        """Whether a PUBLISH at QoS 0 or 1 can go now, as it is; it is noted then."""
+    def take(self, data: bytes, offsets: Sequence[int], at: int, topic_end: int) -> int:
+        """Where the row ends that begins with this PUBLISH and goes to the broker unchanged.
+
+        Of messages at QoS 0 or 1 that begin alike, up to their topic's end, those that it can have
+        now.  In MQTT 5 they are without properties.
+        """
+        start, end = offsets[at], len(offsets) - 1
+        head, first = data[start], at
         if (
             self.state is not PartState.OPEN
             or head & self.refused_flags
-            or size > self.max_packet_bytes
+            or offsets[at + 1] - start > self.max_packet_bytes
         ):
-            return False
-        if head & QOS:
-            if self._waiting or len(self._flight) >= self.quota:
-                return False
-            self._flight[packet_id] = PUBACK
-        return True
+            return at
+        v5, startswith = self.split.level == 5, data.startswith
+        if not head & QOS:
+            beginning = data[start : topic_end + v5]
+            at += 1
+            while at < end and startswith(beginning, offsets[at]):
+                at += 1
+        elif not self._waiting:
+            flight = self._flight
+            beginning, to_id = data[start:topic_end], topic_end - start
+            stop = min(end, at + self.quota - len(flight))
+            while at < stop and startswith(beginning, start := offsets[at]):
+                pos = start + to_id
+                if v5 and data[pos + 2]:
+                    break
+                flight[data[pos] << 8 | data[pos + 1]] = PUBACK
+                at += 1
+        if at > first:
+            self.put(data[offsets[first] : offsets[at]])
+        return at
 
     def put(self, data: bytes) -> None:
         """Packets that go as they are."""
@@ -716,6 +731,13 @@ class Part(Session):
 _ANSWER_TO: Final = {PUBREL: PUBCOMP, _SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK}
 
 
-def _are_plain(data: bytes, offsets: range) -> bool:
-    """Whether these packets, of the same length, are messages at QoS 0."""
-    return not data[: offsets[-1] : offsets.step].translate(None, _PLAIN)
+def _after_plain(data: bytes, offsets: Sequence[int], at: int) -> int:
+    """Where the row of messages at QoS 0 ends that begins here."""
+    end = len(offsets) - 1
+    if not at and isinstance(offsets, range):  # of the same length, and so often of the same kind
+        heads = data[: offsets[-1] : offsets.step]
+        if not heads.translate(None, _PLAIN):
+            return end
+    while at < end and data[offsets[at]] & _KIND_AND_QOS == PUBLISH:
+        at += 1
+    return at

@@ -23,6 +23,7 @@ told nothing from within a call of `write`; each of its packet identifiers is an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -312,59 +313,49 @@ class Split:
     # ---- packets of the client -------------------------------------------------------------
 
     def _packets(self, data: bytes) -> None:
-        """Most go unchanged to a part that stands; those in a row to the same one in one piece."""
-        row, goes_to = 0, None  # from `row` on all goes to this part
-        start = 0
-        for stop in scan(data):
-            if start == stop:
-                continue  # the first boundary
-            if self._ends or self._over:
-                break
-            head = data[start]
+        """Most go on unchanged, those in a row in one piece; the others one by one."""
+        offsets = scan(data)
+        at, end = 0, len(offsets) - 1
+        while at < end and not (self._ends or self._over):
+            head = data[offsets[at]]
             if head & 0xF0 == PUBLISH:
-                part = self._takes(head, data, start, stop)
-            elif head == PUBACK and stop - start == 4:
-                part = self._takes_back(data[start + 2] << 8 | data[start + 3])
+                after = self._messages(data, offsets, at)
+            elif head == PUBACK:
+                after = self._pubacks(data, offsets, at)
             else:
-                part = None
-            if part is not goes_to:
-                if goes_to is not None:
-                    goes_to.put(data[row:start])
-                row, goes_to = start, part
-            if part is None:
-                self._packet(head, data[start:stop])
-            start = stop
-        if goes_to is not None:
-            goes_to.put(data[row:start])
+                after = at
+            if after == at:
+                after += 1
+                self._packet(head, data[offsets[at] : offsets[after]])
+            at = after
 
-    def _takes(self, head: int, data: bytes, start: int, stop: int) -> Part | None:
-        """To which part a PUBLISH goes now, as it is; None: look closer."""
-        qos = head & QOS
-        if qos == _QOS_2:
-            return None
+    def _messages(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row ends that begins with this PUBLISH and has gone to its broker."""
+        start, stop = offsets[at], offsets[at + 1]
+        qos = data[start] & QOS
         begin = start + 1
         while data[begin] >= 0x80:
             begin += 1
         begin += 3
-        if begin + 2 > stop:
-            return None
+        if qos == _QOS_2 or begin > stop:
+            return at
         end = begin + (data[begin - 2] << 8 | data[begin - 1])
-        if self.level == 5 and (begin == end or end + qos >= stop or data[end + qos]):
-            return None  # with an alias, maybe; at QoS 1 `qos` is 2, the bytes of the identifier
+        after_id = end + qos  # at QoS 1 that is 2
+        if after_id > stop:
+            return at
+        if self.level == 5 and (begin == end or after_id == stop or data[after_id]):
+            return at  # with an alias, maybe
         part = self._parts.get(self.brokers.of(data[begin:end]))
-        if part is None or end + qos > stop:
-            return None
-        packet_id = data[end] << 8 | data[end + 1] if qos else 0
-        return part if part.takes(head, packet_id, stop - start) else None
+        return at if part is None else part.take(data, offsets, at, end)
 
-    def _takes_back(self, packet_id: int) -> Part | None:
-        """To which part a PUBACK goes as it is; None: look closer."""
-        name = self.delivering.from_whom(packet_id)
-        part = self._parts.get(name) if name else None
+    def _pubacks(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row ends that begins with this PUBACK and has gone to a broker."""
+        part = self._parts.get(self.delivering.sender(data, offsets, at))
         if part is None or part.state is not PartState.OPEN:
-            return None
-        self.delivering.done(packet_id)
-        return part
+            return at
+        after = self.delivering.take_back(data, offsets, at)
+        part.put(data[offsets[at] : offsets[after]])
+        return after
 
     def _packet(self, head: int, frame: bytes) -> None:
         kind = head & 0xF0
