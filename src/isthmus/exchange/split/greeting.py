@@ -177,9 +177,12 @@ class Greeting:
             most = properties.receive_maximum or IDENTIFIERS
             share = max(1, most // len(self._split.brokers.names))
             properties = replace(properties, receive_maximum=share)
-            clean_start = part.name not in kept.brokers and (
-                clean_start or (self.over and not self._resumes)
-            )
+            if part.was_accepted and not self.expiry_s:
+                clean_start = True  # it ended with the connection; HiveMQ has it, but empty
+            else:
+                clean_start = part.name not in kept.brokers and (
+                    clean_start or (self.over and not self._resumes)
+                )
             if part is not self.first and self.first is not None:
                 properties = replace(
                     properties,

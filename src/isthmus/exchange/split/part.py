@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isthmus.errors import ProtocolError, RemoteProtocolError
@@ -72,6 +71,9 @@ _FILTER_BYTES: Final = 3
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
+_KIND_AND_QOS: Final = 0xF6
+_PLAIN: Final = b"01"
+"""First bytes of a PUBLISH at QoS 0, retained or not."""
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
 
 
@@ -163,6 +165,11 @@ class Part(Session):
     def is_accepted(self) -> bool:
         """The broker has taken the client in, and is told next what it does not know."""
         return self.state is PartState.RESTORING
+
+    @property
+    def was_accepted(self) -> bool:
+        """The broker has let this connection's client in, now or before it went."""
+        return self._connack is not None
 
     # ---- the connection --------------------------------------------------------------------
 
@@ -378,7 +385,7 @@ class Part(Session):
             kept.refused.pop(self.name, None)
         self._releasing = kept.refused.setdefault(self.name, {})
         for packet_id in self._releasing:
-            self._write(acknowledgment(PUBREL, packet_id))
+            self.put(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         self._telling = list(kept.untold.get(self.name, ())), unwanted
         quiet = kept.quiet.get(self.name, set())
@@ -426,7 +433,7 @@ class Part(Session):
         return packet_id
 
     def _ask_again(self, packet: Subscribe | Unsubscribe) -> None:
-        self._write(encode(packet, self.split.level))
+        self.put(encode(packet, self.split.level))
 
     def _restored_if_all(self) -> None:
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
@@ -449,15 +456,55 @@ class Part(Session):
             return
         try:
             offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
-                if self.status is not SessionStatus.ESTABLISHED:
-                    return
+            if not self._hand_on(data, offsets):
+                return
             self._buffer.keep(data[offsets[-1] :])
         except (ProtocolError, IndexError) as error:
             self.split.misbehaved(self, error)
             return
         self.split.flush()
+
+    def _hand_on(self, data: bytes, offsets: Sequence[int]) -> bool:
+        """Most goes on unchanged, those in a row in one piece; whether the session goes on."""
+        split = self.split
+        at, end = 0, len(offsets) - 1
+        while at < end:
+            after = at
+            if self.state is PartState.OPEN and split.is_open:
+                head = data[offsets[at]]
+                if head == PUBACK:
+                    after = self._acknowledged(data, offsets, at)
+                elif head & RETAIN or split.kept.copies:
+                    pass  # it may be a copy of what the client has had
+                elif head & _KIND_AND_QOS == PUBLISH:
+                    after = _after_plain(data, offsets, at)
+                elif head & 0xF0 == PUBLISH:
+                    after = split.delivering.take(self, data, offsets, at)
+            if after > at:
+                split.answer(data[offsets[at] : offsets[after]])
+            else:
+                after = at + 1
+                self._frame(data[offsets[at] : offsets[after]])
+                if self.status is not SessionStatus.ESTABLISHED:
+                    return False
+            at = after
+        return True
+
+    def _acknowledged(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row of PUBACKs ends that begins here and that the client waits for."""
+        end, flight = len(offsets) - 1, self._flight
+        if self._waiting or self._watched:
+            return at
+        while at < end:
+            start = offsets[at]
+            if data[start] != PUBACK or offsets[at + 1] - start != 4:
+                break
+            packet_id = data[start + 2] << 8 | data[start + 3]
+            if flight.get(packet_id) != PUBACK:
+                break
+            del flight[packet_id]
+            at += 1
+        return at
 
     def _frame(self, frame: bytes) -> None:
         if self.state is PartState.GREETING:
@@ -559,7 +606,7 @@ class Part(Session):
             answer = publish_answer(frame[0])
             if answer == PUBREC:
                 self._swallowed.add(packet_id)
-            self._write(acknowledgment(answer, packet_id))
+            self.put(acknowledgment(answer, packet_id))
             self.flush()
 
     def _releases_swallowed(self, frame: bytes) -> bool:
@@ -567,7 +614,7 @@ class Part(Session):
         if packet_id not in self._swallowed:
             return False
         self._swallowed.discard(packet_id)
-        self._write(acknowledgment(PUBCOMP, packet_id))
+        self.put(acknowledgment(PUBCOMP, packet_id))
         self.flush()
         return True
 
@@ -630,12 +677,50 @@ class Part(Session):
         else:
             self._cannot(frame)
 
+    def take(self, data: bytes, offsets: Sequence[int], at: int, topic_end: int) -> int:
+        """Where the row ends that begins with this PUBLISH and goes to the broker unchanged.
+
+        Of messages at QoS 0 or 1 that begin alike, up to their topic's end, those that it can have
+        now.  In MQTT 5 they are without properties.
+        """
+        start, end = offsets[at], len(offsets) - 1
+        head, first = data[start], at
+        if (
+            self.state is not PartState.OPEN
+            or head & self.refused_flags
+            or offsets[at + 1] - start > self.max_packet_bytes
+        ):
+            return at
+        v5, startswith = self.split.level == 5, data.startswith
+        if not head & QOS:
+            beginning = data[start : topic_end + v5]
+            at += 1
+            while at < end and startswith(beginning, offsets[at]):
+                at += 1
+        elif not self._waiting:
+            flight = self._flight
+            beginning, to_id = data[start:topic_end], topic_end - start
+            stop = min(end, at + self.quota - len(flight))
+            while at < stop and startswith(beginning, start := offsets[at]):
+                pos = start + to_id
+                if v5 and data[pos + 2]:
+                    break
+                flight[data[pos] << 8 | data[pos + 1]] = PUBACK
+                at += 1
+        if at > first:
+            self.put(data[offsets[first] : offsets[at]])
+        return at
+
+    def put(self, data: bytes) -> None:
+        """Packets that go as they are."""
+        self._out.append(data)
+
     def pass_on(self, frame: bytes) -> None:
         """An answer to what the broker sent."""
         if self.state in (PartState.RESTORING, PartState.OPEN) or (
             self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
         ):
-            self._write(frame)
+            self.put(frame)
             if self.state is PartState.GREETING:
                 self.flush()
 
@@ -660,7 +745,7 @@ class Part(Session):
             return
         elif head & QOS:
             self._flight[publish_id(frame)] = publish_answer(head)
-        self._write(frame)
+        self.put(frame)
 
     def _wait(self, frame: bytes) -> None:
         size = self._waiting_bytes + len(frame)
@@ -726,9 +811,6 @@ class Part(Session):
         """A PUBLISH that does not go."""
         self.split.refuse_publish(frame, code, self.name)
 
-    def _write(self, data: bytes) -> None:
-        self._out.append(data)
-
     def flush(self) -> None:
         if self._out and self.status is SessionStatus.ESTABLISHED:
             self.wire.write(b"".join(self._out))
@@ -759,3 +841,15 @@ class Part(Session):
 
 
 _ANSWER_TO: Final = {PUBREL: PUBCOMP, _SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK}
+
+
+def _after_plain(data: bytes, offsets: Sequence[int], at: int) -> int:
+    """Where the row of messages at QoS 0 ends that begins here."""
+    end = len(offsets) - 1
+    if not at and isinstance(offsets, range):  # of the same length, and so often of the same kind
+        heads = data[: offsets[-1] : offsets.step]
+        if not heads.translate(None, _PLAIN):
+            return end
+    while at < end and data[offsets[at]] & _KIND_AND_QOS == PUBLISH:
+        at += 1
+    return at

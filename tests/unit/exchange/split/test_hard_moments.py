@@ -205,6 +205,20 @@ def test_what_was_refused_under_way_does_not_stand_in_the_way_of_a_new_message()
     assert client.heard() == [PubRec(5)]
 
 
+def test_what_a_broker_sends_again_has_the_identifier_that_it_had() -> None:
+    """Also where its own has become free meanwhile."""
+    identifiers = Identifiers()
+    assert identifiers.take("one", 5, 1)
+    assert not identifiers.take("two", 5, 2)
+    changed = identifiers.give("two", 5, 2)
+    assert changed != 5
+    identifiers.done(5)
+    assert not identifiers.take("two", 5, 2)
+    assert identifiers.give("two", 5, 2) == changed
+    identifiers.done(changed)
+    assert identifiers.take("two", 5, 2)
+
+
 def test_identifiers_that_nobody_will_answer_any_more_are_free_again() -> None:
     identifiers = Identifiers()
     for _ in range(3):
