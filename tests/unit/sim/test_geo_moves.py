@@ -16,6 +16,7 @@ from isthmus.exchange.split.brokers import BrokersSettings
 from isthmus.mqtt.packets import Will
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
+from isthmus.sim.moving_cells import run_moving_cells
 from isthmus.sim.node import SimNode
 
 NAMES = ("rest", "old", "a", "b", "c", "d")
@@ -200,3 +201,15 @@ def test_the_tiling_outlives_a_restart() -> None:
     node.start()
     fabric.run(1)
     assert node.algorithm.broker_of("1/2/t") == "rest"
+
+
+@pytest.mark.parametrize(
+    "seed", [14, 64, 65, 69, 77, 100, 133, 148, 164, 282, 315, 345, 1221, 1273, 1317, 1431]
+)
+def test_schedules_that_have_failed(seed: int) -> None:
+    run_moving_cells(seed)
+
+
+def test_more_schedules() -> None:
+    for seed in range(5001, 5061):
+        run_moving_cells(seed)

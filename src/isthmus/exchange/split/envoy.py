@@ -105,6 +105,7 @@ class Envoy:
         kept = self._kept
         wanted = kept.wanted.get(self.name, {})
         asked = [wanted[each] for each in kept.untold.get(self.name, ()) if each in wanted]
+        kept.asked.setdefault(self.name, set()).update(e.subscription.topic_filter for e in asked)
         by_identifier: dict[int, list[Subscription]] = {}
         for each in asked:
             by_identifier.setdefault(each.identifier, []).append(
@@ -127,6 +128,7 @@ class Envoy:
         """Nothing is to be told any more; what is retained is on its way, in MQTT 3.1.1."""
         self._kept.untold.pop(self.name, None)
         self._kept.quiet.pop(self.name, None)
+        self._kept.asked.pop(self.name, None)
         self._kept.brokers[self.name] = None
         if self._timer is not None:
             self._timer.cancel()

@@ -95,6 +95,8 @@ class KeptSession:
     """By broker and topic filter."""
     untold: dict[str, dict[str, None]] = field(default_factory=dict)
     """Of these, what a broker that was away has not granted yet."""
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    """Of what is untold, what a broker was asked for and may have granted."""
     unwanted: dict[str, dict[str, None]] = field(default_factory=dict)
     """What a broker that was away is to be unsubscribed from."""
     identifiers: Identifiers = field(default_factory=Identifiers)

@@ -26,7 +26,7 @@ was subscribed and retained elsewhere by then does no harm, nobody publishes the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -67,6 +67,8 @@ CLEAN_S: Final = 2.0
 """When it is looked, and looked again, who can do without its old subscription."""
 CLEANINGS: Final = 30
 SLICE: Final = 50
+MAX_TRIES: Final = 3
+"""For each client that is away, at each broker."""
 ENVOYS: Final = 20
 """At a time."""
 MAX_TOPICS: Final = 65_536
@@ -127,6 +129,8 @@ class Move:
         self._hold_ends_s = 0.0
         self._away: deque[Envoy] = deque()
         self._under_way: set[Envoy] = set()
+        self._tries: Counter[tuple[str, str]] = Counter()
+        """Envoys that were sent, by client and broker."""
         self._asked: list[tuple[Split, list[Request]]] = []
         """What clients had asked for, when it began, and were not answered."""
         self._next: tuple[str, Callable[[], None]] | None = None
@@ -269,8 +273,9 @@ class Move:
         kept += [each for _, each in self._sessions.away()]
         for session in kept:
             for name in self._to:
-                untold = session.untold.get(name, ())
-                known = [each for each in session.wanted.get(name, ()) if each not in untold]
+                asked = session.asked.get(name, ())
+                unasked = [each for each in session.untold.get(name, ()) if each not in asked]
+                known = [each for each in session.wanted.get(name, ()) if each not in unasked]
                 known += session.unwanted.get(name, ())  # of which the broker may not know yet
                 filters = tuple(each for each in known if split_shared(each)[1] == each)
                 self._note_copies(session, name, filters)
@@ -331,6 +336,9 @@ class Move:
             self.state = MoveState.COPYING
             self._step(COPY, self._read)
         elif self.state is MoveState.SUBSCRIBING:
+            if self._look_for_sessions_away():
+                self._host.call_later(LOOK_S, self._look)
+                return
             self.state = MoveState.SETTLING
             self._host.call_later(SETTLE_S, self._settled)
 
@@ -400,11 +408,22 @@ class Move:
             self._host.call_later(0.0, partial(self._subscribe_some, splits))
             return
         for client_id, kept in list(self._sessions.away()):
-            for name in self._add(kept):
-                self._away.append(Envoy(self._brokers, client_id, kept, name, self._envoy_is_back))
-            self._sessions.changed(client_id)
-        self._send_envoys()
+            if self._add(kept):
+                self._sessions.changed(client_id)
+        self._look_for_sessions_away()
         self._look()
+
+    def _look_for_sessions_away(self) -> bool:
+        """Whether somebody is away, now, for whom there is something to do still."""
+        for client_id, kept in self._sessions.away():
+            for name in self._to:
+                if kept.untold.get(name) and self._tries[client_id, name] < MAX_TRIES:
+                    self._tries[client_id, name] += 1
+                    self._away.append(
+                        Envoy(self._brokers, client_id, kept, name, self._envoy_is_back)
+                    )
+        self._send_envoys()
+        return bool(self._away or self._under_way)
 
     def _add(self, kept: KeptSession) -> list[str]:
         """Note what is to be subscribed where, of one session; at which brokers."""
@@ -440,7 +459,8 @@ class Move:
     def _envoy_is_back(self, envoy: Envoy, problem: str) -> None:
         self._under_way.discard(envoy)
         is_back = any(split.client_id == envoy.client_id for split in self._brokers.splits)
-        if problem and not is_back:
+        tries = self._tries[envoy.client_id, envoy.name]
+        if problem and not is_back and tries == MAX_TRIES:
             self.not_moved.append(envoy.client_id)
             self._host.log(
                 "warning",

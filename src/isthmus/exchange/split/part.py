@@ -388,6 +388,7 @@ class Part(Session):
             self.put(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         self._telling = list(kept.untold.get(self.name, ())), unwanted
+        kept.asked.setdefault(self.name, set()).update(self._telling[0])
         quiet = kept.quiet.get(self.name, set())
         self._quiet = tuple(quiet) if self.split.level < 5 else ()
         self._quiet_until_s = math.inf
