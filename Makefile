@@ -22,7 +22,7 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
 	bench-closed-loop bench-fabric bench-confirm bench-source bench-apart bench-against bench-load \
-	bench-pipeline bench-hostile bench-guard bench-overlay bench-sim bench-sim-spark \
+	bench-pipeline bench-hostile bench-guard bench-overlay bench-geo bench-sim bench-sim-spark \
 	fuzz fuzz-node kill apart soak \
 	five-brokers \
 	lock clean
@@ -122,6 +122,9 @@ bench-guard: .venv/.dev  ## fabrics of up to a thousand nodes in the simulator: 
 
 bench-overlay: test-deps  ## how fast a fabric builds and repairs its tree: live against bridges, simulated up to 1,000 nodes
 	$(BIN)/python benchmarks/bench_overlay.py $(ARGS)
+
+bench-geo: test-deps  ## gateways of `geo`: look-up, coverings, against the relay, four brokers against one
+	$(BIN)/python benchmarks/bench_geo.py $(ARGS)
 
 bench-sim: .venv/.dev  ## the bulk simulator: 100,000 to 10,000,000 nodes; ARGS=--large for 100,000,000
 	$(BIN)/python benchmarks/bench_sim.py $(ARGS)

@@ -127,16 +127,18 @@ class Check:
 class Load:
     """The connected clients; a context manager that disconnects them."""
 
-    def __init__(self, plan: Plan, targets: Mapping[str, Target]) -> None:
+    def __init__(self, plan: Plan, targets: Mapping[str, Target], qos: int = 0) -> None:
+        """`qos` is that of what is published and of what is subscribed to."""
         self.plan = plan
+        each = {"t": qos}
         self.poller = Poller()
         self.tag = run_tag(f"load-{next(_numbers)}")
         self.sent_log = SentLog(lambda columns: None)
         self.check = Check(len(plan.clients))
-        clients = connect_clients(plan.clients, plan.topics, targets, QOS, CONNECT_S)
-        self._population = Population(clients, plan.topics, QOS, PAYLOAD_BYTES, self.poller)
+        clients = connect_clients(plan.clients, plan.topics, targets, each, CONNECT_S)
+        self._population = Population(clients, plan.topics, each, PAYLOAD_BYTES, self.poller)
         self._population.begin(self.tag, self.check)
-        self._frame_bytes = template(plan.topics[0], QOS["t"], PAYLOAD_BYTES).size
+        self._frame_bytes = template(plan.topics[0], qos, PAYLOAD_BYTES).size
         self._fan_out = fan_out(plan)
         self.shape = shape_of(plan)
         self.publishers = [one.publisher for one in self._population.publishers]

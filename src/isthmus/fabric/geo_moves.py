@@ -17,7 +17,7 @@ from isthmus.fabric.admin_client import ask_algorithm, fetch_cooperation
 
 __all__ = ["STEPS", "change_cells"]
 
-STEPS: Final = ("hold", "copy", "subscribe", "switch")
+STEPS: Final = ("hold", "copy", "publish", "subscribe", "switch")
 POLL_S: Final = 0.05
 TRIES: Final = 40
 """To tell a gateway to take the last step, one in `POLL_S`."""

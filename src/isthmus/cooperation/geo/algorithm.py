@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from isthmus.cooperation.api import Moving, Port, TopicMove
-from isthmus.cooperation.geo.cells import Cells, check_digits
+from isthmus.cooperation.geo.cells import Cells, digits_of
 from isthmus.cooperation.subscription_flooding.algorithm import SubscriptionFlooding
 
 __all__ = ["GeoGateway"]
@@ -178,7 +178,7 @@ class GeoGateway(SubscriptionFlooding):
 def cells_of(options: Mapping[str, object]) -> Cells:
     """The tiling that the configuration describes; raises `ValueError` naming the key."""
     try:
-        k = check_digits(options.get("k"))
+        k = digits_of(options.get("k"))
     except ValueError as error:
         raise ValueError(f"k: {error}") from None
     other = options.get("other", "")

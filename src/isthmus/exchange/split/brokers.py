@@ -129,12 +129,7 @@ class Brokers:
         """The brokers that have topics which a subscription to `topic_filter` matches."""
         found = self._filters.get(topic_filter)
         if found is None:
-            _, matched = split_shared(topic_filter)
-            said = None if self.algorithm is None else self.algorithm.brokers_of(matched)
-            if said is None:
-                found = self._partition.matching(matched)
-            else:
-                found = tuple(dict.fromkeys(map(self._known, said)))
+            found = self.matching_before(topic_filter)
             if self.move is not None and self.move.is_under_way:
                 found = tuple(dict.fromkeys((*found, *self.move.matching(topic_filter))))
             if len(self._filters) >= MAX_TOPICS:
@@ -145,6 +140,11 @@ class Brokers:
     def place_of(self, topic: str) -> str:
         """Its broker; empty if it has none."""
         return self.of(topic.encode())
+
+    @property
+    def topics_move(self) -> bool:
+        """Whether a topic may have lived at another broker before."""
+        return self.algorithm is not None and self.algorithm.places_topics
 
     # ---- topics that move ------------------------------------------------------------------
 
@@ -174,10 +174,22 @@ class Brokers:
     def matching_changed(self) -> None:
         self._filters.clear()
 
+    def login_at(self, name: str) -> tuple[str | None, bytes | None]:
+        """The node's own."""
+        return self._own[name].login()
+
     def note_will(self, client_id: str) -> None:
         self.moved_wills[client_id] = None
         if len(self.moved_wills) > MAX_TOPICS:
             del self.moved_wills[next(iter(self.moved_wills))]
+
+    def matching_before(self, topic_filter: str) -> tuple[str, ...]:
+        """Likewise, without those where topics are still to go."""
+        _, matched = split_shared(topic_filter)
+        said = None if self.algorithm is None else self.algorithm.brokers_of(matched)
+        if said is None:
+            return self._partition.matching(matched)
+        return tuple(dict.fromkeys(map(self._known, said)))
 
     def _known(self, name: str) -> str:
         if name and name not in self._brokers:

@@ -9,6 +9,7 @@ breaks the rules [MQTT-3.3.4-9].
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.errors import RemoteProtocolError
@@ -16,6 +17,8 @@ from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import (
+    PUBACK,
+    PUBCOMP,
     PUBREC,
     PUBREL,
     QOS,
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.split import Split
 
 __all__ = ["Delivering"]
+
+_QOS_2 = 0x04
 
 
 class Delivering:
@@ -49,10 +54,57 @@ class Delivering:
         for packet_id in identifiers.begin():
             self._split.answer(acknowledgment(PUBREL, packet_id))
 
-    @property
-    def is_full(self) -> bool:
-        """The client has as much as it allows."""
-        return bool(self._held) or len(self.identifiers.open) >= self._receive_maximum
+    def take(self, part: Part, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row ends that begins with this PUBLISH and goes to the client unchanged.
+
+        Of a broker's messages at QoS 1 or 2 that begin alike, those that the client can have now
+        and under the identifier that they have.  They are noted.
+        """
+        start, end = offsets[at], len(offsets) - 1
+        pos = start + 1
+        while data[pos] >= 0x80:
+            pos += 1
+        if pos + 5 > offsets[at + 1]:
+            return at
+        pos += 3 + (data[pos + 1] << 8 | data[pos + 2])
+        if self._held or pos + 2 > offsets[at + 1] or self.identifiers.is_new:
+            return at
+        beginning, to_id = data[start:pos], pos - start
+        name, qos, take = part.name, data[start] >> 1 & 3, self.identifiers.take
+        stop = min(end, at + self._receive_maximum - len(self.identifiers.open))
+        while at < stop:
+            pos = start + to_id
+            if not data.startswith(beginning, start) or not take(
+                name, data[pos] << 8 | data[pos + 1], qos
+            ):
+                break
+            at += 1
+            start = offsets[at]
+        return at
+
+    def sender(self, data: bytes, offsets: Sequence[int], at: int) -> str:
+        """The broker to which this PUBACK goes as it is; empty if one has to look closer."""
+        start = offsets[at]
+        if self._held or offsets[at + 1] - start != 4:
+            return ""
+        delivery = self.identifiers.deliveries.get(data[start + 2] << 8 | data[start + 3])
+        return "" if delivery is None or delivery.theirs else delivery.broker
+
+    def take_back(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row of PUBACKs ends that begins with this one, which has a `sender`."""
+        end, answered = len(offsets) - 1, self.identifiers.answered
+        start = offsets[at]
+        like = self.identifiers.deliveries[data[start + 2] << 8 | data[start + 3]]
+        while at < end:
+            start = offsets[at]
+            if (
+                data[start] != PUBACK
+                or offsets[at + 1] - start != 4
+                or not answered(data[start + 2] << 8 | data[start + 3], like)
+            ):
+                break
+            at += 1
+        return at
 
     def publish(self, part: Part, frame: bytes) -> None:
         """A PUBLISH of a broker."""
@@ -79,6 +131,9 @@ class Delivering:
             raise RemoteProtocolError("no packet identifier is free for a broker's message")
         if packet_id != theirs:
             frame = b"%b%b%b" % (frame[:at], packet_id.to_bytes(2), frame[at + 2 :])
+        if frame[0] & QOS == _QOS_2 and self.identifiers.is_to_be_cleared(packet_id):
+            # It may hold it of a message that it was sent before the node was restarted.
+            self._split.answer(acknowledgment(PUBREL, packet_id))
         self._split.answer(frame)
 
     def release(self, part: Part, frame: bytes) -> None:
@@ -92,6 +147,9 @@ class Delivering:
         """The client's PUBACK, PUBREC or PUBCOMP."""
         at = body_offset(frame, 0)
         packet_id = packet_id_at(frame, at)
+        if head == PUBCOMP and packet_id in self.identifiers.clearing:
+            self.identifiers.clearing.discard(packet_id)
+            return
         delivery = self.identifiers.deliveries.get(packet_id)
         if delivery is None:
             return
@@ -99,7 +157,8 @@ class Delivering:
         if head != PUBREC or refused:
             self.identifiers.done(packet_id)
         if delivery.broker:
-            self._split.pass_on(delivery.broker, _with_id(frame, delivery.theirs))
+            theirs = delivery.theirs or packet_id
+            self._split.pass_on(delivery.broker, _with_id(frame, theirs))
         elif head == PUBREC and not refused:
             self._split.answer(acknowledgment(PUBREL, packet_id))
         while self._held and len(self.identifiers.open) < self._receive_maximum:

@@ -2,7 +2,8 @@
 
 It says CONNECT as the client last did, SUBSCRIBE, acknowledges what is retained and comes for that,
 and leaves; the session stays, and what is published there from now on waits for the client.  The
-login is the client's own, of its last connection with this node; it is kept in memory alone.
+login is the client's own, of its last connection with this node; that is kept in memory alone, so
+after a restart of the node it is the node's, if it has one.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Envoy:
 
     def go(self) -> None:
         connect = self._kept.connect
+        if connect is not None and self._kept.logged_in and connect.username is None:
+            connect = self._with_own_login(connect)
         if connect is None:
             self._host.call_soon(lambda: self.over("its login is not known since the last start"))
             return
@@ -87,6 +90,13 @@ class Envoy:
         session = self._session = _EnvoySession(self._host, self, asked)
         self._timer = self._host.call_later(ANSWER_S, self._too_late)
         self._brokers.connect(self.name, session, lambda cause: self.over(cause or "unreachable"))
+
+    def _with_own_login(self, connect: Connect) -> Connect | None:
+        """Of whom only the node's last life knew the login."""
+        username, password = self._brokers.login_at(self.name)
+        if username is None:
+            return None
+        return replace(connect, username=username, password=password)
 
     def _too_late(self) -> None:
         self.over("no answer")

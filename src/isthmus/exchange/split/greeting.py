@@ -162,7 +162,10 @@ class Greeting:
             connack = replace(connack, session_present=self._resumes)
             frame = encode(connack, self.connect.protocol_level)
         self.over = True
-        self._split.let_in(connack, frame, kept or KeptSession())
+        if kept is None:
+            kept = KeptSession()
+            kept.identifiers.is_new = self._resumes
+        self._split.let_in(connack, frame, kept)
 
     # ---- what each is told -----------------------------------------------------------------
 
@@ -174,9 +177,12 @@ class Greeting:
             most = properties.receive_maximum or IDENTIFIERS
             share = max(1, most // len(self._split.brokers.names))
             properties = replace(properties, receive_maximum=share)
-            clean_start = part.name not in kept.brokers and (
-                clean_start or (self.over and not self._resumes)
-            )
+            if part.was_accepted and not self.expiry_s:
+                clean_start = True  # it ended with the connection; HiveMQ has it, but empty
+            else:
+                clean_start = part.name not in kept.brokers and (
+                    clean_start or (self.over and not self._resumes)
+                )
             if part is not self.first and self.first is not None:
                 properties = replace(
                     properties,

@@ -1,7 +1,7 @@
 """Topics that go from one broker to another while clients use them (`TopicMove`).
 
-    PREPARING    what is retained of them is brought to where they go; what a client subscribes to
-                 from now on, it subscribes to at both
+    PREPARING    what is retained of them is brought to where they go (by a node that goes alone);
+                 what a client subscribes to from now on, it subscribes to at both
     HOLDING      what clients and other nodes publish on them waits; what is under way there is
                  waited for
     COPYING      what of the retained messages has changed since is brought there, too
@@ -11,9 +11,10 @@
     MOVED        the topics live there; what has waited goes there, in order
 
 Nothing is published on these topics, by this node, between HOLDING and MOVED, and each message is
-published at one broker; so each subscriber gets it from one.  What comes on them from where they
-go, before they are there, is a copy of what is retained, and goes no further (`swallows`).  The
-old subscriptions stay until a client has had what the old broker has for it.
+published at one broker; so each subscriber gets it from one.  Who has subscribed where they go, to
+other topics as well, gets from there what is retained as if it were new: that is known by topic and
+payload, and goes no further (`Copies`).  The old subscriptions stay until a client has had what the
+old broker has for it.
 
 Several nodes before the same brokers go in step (`TopicMove.waits`): each step begins when the one
 before is done at all of them.  A node that is not told to go on gives up, but for the last step:
@@ -26,7 +27,7 @@ was subscribed and retained elsewhere by then does no harm, nobody publishes the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -34,10 +35,10 @@ from typing import TYPE_CHECKING, Final
 from isthmus.cooperation.api import TopicMove
 from isthmus.exchange.split.copying import Retained, publish_retained, read_retained
 from isthmus.exchange.split.envoy import Envoy
+from isthmus.exchange.split.kept import Copies
 from isthmus.exchange.split.life import PartState
 from isthmus.mqtt.filters.topics import split_shared
 from isthmus.mqtt.packets import Publish
-from isthmus.mqtt.publish_layout import topic_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,21 +46,23 @@ if TYPE_CHECKING:
     from isthmus.exchange.broker.own_sessions import OwnSessions
     from isthmus.exchange.split.brokers import Brokers
     from isthmus.exchange.split.kept import KeptSession, KeptSessions
-    from isthmus.exchange.split.part import Part
     from isthmus.exchange.split.split import Split
     from isthmus.exchange.split.subscribing import Request
 
-__all__ = ["COPY", "HOLD", "SUBSCRIBE", "SWITCH", "Move", "MoveState"]
+__all__ = ["STEPS", "Move", "MoveState"]
 
-HOLD, COPY, SUBSCRIBE, SWITCH = "hold", "copy", "subscribe", "switch"
-"""The steps that several nodes take together."""
+STEPS: Final = ("hold", "copy", "publish", "subscribe", "switch")
+"""What several nodes do together, one after the other."""
+HOLD, COPY, PUBLISH, SUBSCRIBE, SWITCH = STEPS
 
 LOOK_S: Final = 0.02
 HOLD_S: Final = 30.0
 """How long anything waits at most; then the move is given up."""
 SETTLE_S: Final = 0.3
 LATE_S: Final = 30.0
-"""For so long a copy is known as such that comes late."""
+"""For so long a copy is known as such that comes late to who is connected."""
+MOVES_REMEMBERED: Final = 8
+"""Of sessions of clients that are away, for when they are back."""
 CLEAN_S: Final = 2.0
 """When it is looked, and looked again, who can do without its old subscription."""
 CLEANINGS: Final = 30
@@ -117,9 +120,10 @@ class Move:
         self._held_bytes = 0
         self._reading: dict[str, Retained] = {}
         self._works: list[Callable[[], None]] = []
-        self._copies: dict[str, dict[str, bytes]] = {name: {} for name in self._to}
+        self._copies: dict[str, dict[str, list[bytes]]] = {name: {} for name in self._to}
         """By broker and topic, what was published there as a copy."""
         self._publishing = 0
+        self._told_sessions = False
         self._hold_ends_s = 0.0
         self._away: deque[Envoy] = deque()
         self._under_way: set[Envoy] = set()
@@ -163,17 +167,10 @@ class Move:
         _, matched = split_shared(topic_filter)
         return tuple(self.wanted.brokers_of(matched))
 
-    def swallows(self, part: Part, frame: bytes) -> bool:
-        """Whether a PUBLISH of a broker is but a copy of what was retained elsewhere."""
-        copies = self._copies.get(part.name)
-        if copies is None:
-            return False
-        begin, end = topic_bounds(frame)
-        topic = frame[begin:end]
-        if self.state is not MoveState.MOVED:
-            return self.moves(topic)
-        payload = copies.get(topic.decode())
-        return payload is not None and part.lags and frame.endswith(payload)
+    def gained(self, topic_filter: str) -> tuple[str, ...]:
+        """The brokers that a filter will concern and has not: all that is there is copied."""
+        before = self._brokers.matching_before(topic_filter)
+        return tuple(each for each in self.matching(topic_filter) if each not in before)
 
     # ---- PREPARING, COPYING ------------------------------------------------------------------
 
@@ -184,7 +181,10 @@ class Move:
                 raise ValueError(f"broker {name!r} is away: {problem}")
         self._brokers.matching_changed()
         self._asked = [(each, each.subscribing.requests()) for each in self._brokers.splits]
-        self._read()
+        if self.wanted.waits:
+            self._step(HOLD, self._hold)
+        else:
+            self._read()
 
     def _step(self, name: str, do: Callable[[], None]) -> None:
         """The next step: at once, or when it is told to."""
@@ -211,9 +211,6 @@ class Move:
 
     def _read(self) -> None:
         """All that is retained at all of them."""
-        if not self.wanted.copies:
-            self._host.call_later(0.0, self._all_copied)
-            return
         self._works.clear()
         self._reading.clear()
         names = dict.fromkeys((*self._from, *self._to))
@@ -228,9 +225,9 @@ class Move:
             return
         self._reading[name] = found
         if len(self._reading) == count:
-            self._copy()
+            self._compare()
 
-    def _copy(self) -> None:
+    def _compare(self) -> None:
         todo: dict[str, list[Publish]] = {name: [] for name in self._to}
         place_of, broker_of = self._brokers.place_of, self.wanted.broker_of
         wanted: dict[str, dict[str, Publish]] = {name: {} for name in self._to}
@@ -247,13 +244,48 @@ class Move:
                 if topic not in theirs and broker_of(topic) == new != place_of(topic):
                     todo[new].append(Publish(topic, b"", 1, retain=True))
         self._reading.clear()
+        for new, messages in todo.items():
+            for each in messages:
+                self._copies[new].setdefault(each.topic, []).append(each.payload)
+        if not self._told_sessions:
+            self._told_sessions = True
+            self._tell_sessions_of_copies()
+        if self.wanted.copies:
+            self._step(PUBLISH, lambda: self._publish(todo))
+        else:
+            self._step(PUBLISH, self._all_copied)
+
+    def _publish(self, todo: Mapping[str, Sequence[Publish]]) -> None:
         self._publishing = len(todo)
         self._works.clear()
         for new, messages in todo.items():
             self.copied += len(messages)
-            self._copies[new].update((each.topic, each.payload) for each in messages)
             told = partial(self._was_copied, new)
             self._works.append(publish_retained(self._own[new], messages, told))
+
+    def _tell_sessions_of_copies(self) -> None:
+        """Those that have subscribed there already."""
+        kept = [split.kept for split in self._brokers.splits]
+        kept += [each for _, each in self._sessions.away()]
+        for session in kept:
+            for name in self._to:
+                untold = session.untold.get(name, ())
+                known = [each for each in session.wanted.get(name, ()) if each not in untold]
+                known += session.unwanted.get(name, ())  # of which the broker may not know yet
+                filters = tuple(each for each in known if split_shared(each)[1] == each)
+                self._note_copies(session, name, filters)
+
+    def note_subscriber(self, session: KeptSession, topic_filter: str) -> None:
+        """It subscribes while copies may be on their way."""
+        for name in self.matching(topic_filter):
+            if name in self._copies:
+                self._note_copies(session, name, (topic_filter,))
+
+    def _note_copies(self, session: KeptSession, name: str, filters: tuple[str, ...]) -> None:
+        if filters:
+            theirs = session.copies.setdefault(name, [])
+            theirs.append(Copies(self._copies[name], filters))
+            del theirs[:-MOVES_REMEMBERED]
 
     def _was_copied(self, name: str, problem: str) -> None:
         if problem:
@@ -267,7 +299,7 @@ class Move:
         if self._done:
             return
         if self.state is MoveState.PREPARING:
-            self._step(HOLD, self._hold)
+            self._hold()
         else:
             self._step(SUBSCRIBE, self._subscribe)
 
@@ -325,11 +357,19 @@ class Move:
             if self._under_way or self._away:
                 return f"{len(self._under_way) + len(self._away)} clients that are away"
             for split in self._brokers.splits:
-                if split.is_open:
-                    for name in self._to:
-                        if self._is_untold(split, name):
-                            return f"client {split.client_id!r} is not subscribed at {name}"
+                if not split.is_open:
+                    if self._comes_back(split):
+                        return f"client {split.client_id!r} is not let in yet"
+                    continue
+                for name in self._to:
+                    if self._is_untold(split, name):
+                        return f"client {split.client_id!r} is not subscribed at {name}"
         return ""
+
+    def _comes_back(self, split: Split) -> bool:
+        """Whether it is about to go on with a session that lacks a subscription."""
+        kept = self._sessions.of(split.client_id) if split.client_id else None
+        return kept is not None and any(kept.untold.get(name) for name in self._to)
 
     def _is_untold(self, split: Split, name: str) -> bool:
         """Whether a broker is still to be told; it is, if it can be."""
@@ -399,7 +439,8 @@ class Move:
 
     def _envoy_is_back(self, envoy: Envoy, problem: str) -> None:
         self._under_way.discard(envoy)
-        if problem:
+        is_back = any(split.client_id == envoy.client_id for split in self._brokers.splits)
+        if problem and not is_back:
             self.not_moved.append(envoy.client_id)
             self._host.log(
                 "warning",
@@ -417,9 +458,6 @@ class Move:
             return
         self._done = True
         for split in self._brokers.splits:
-            for name in self._to:
-                if (part := split.part_at(name)) is not None:
-                    part.lags = split.delivering.is_full
             split.note_will(self.wanted.broker_of)
         self.state = MoveState.MOVED
         self._over("")
@@ -428,7 +466,10 @@ class Move:
         self._host.call_later(CLEAN_S, self._clean)
 
     def _forget_copies(self) -> None:
-        self._copies.clear()
+        for split in self._brokers.splits:
+            theirs = [each for some in split.kept.copies.values() for each in some]
+            mine = list(map(id, self._copies.values()))
+            split.kept.forget_copies([each for each in theirs if id(each.payloads) in mine])
         self._brokers.moved(self)
 
     def _clean(self) -> None:

@@ -15,11 +15,11 @@ within the same bound.  QoS 0 is dropped and counted.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isthmus.errors import ProtocolError, RemoteProtocolError
@@ -29,6 +29,7 @@ from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.framing import FrameBuffer, body_offset, scan
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.packets import ConnAck, SubAck, Subscribe, Subscription, Unsubscribe
@@ -57,6 +58,9 @@ __all__ = ["Part"]
 
 RESTORED_AT_ONCE: Final = 100
 """Filters in one SUBSCRIBE."""
+SUBSCRIBED_S: Final = 5.0
+QUIET_S: Final = 1.0
+"""Within it what is retained comes for a subscription that was granted."""
 SILENT_S: Final = 10.0
 """A broker that says nothing for so long, although asked, is away."""
 
@@ -67,6 +71,9 @@ _FILTER_BYTES: Final = 3
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
+_KIND_AND_QOS: Final = 0xF6
+_PLAIN: Final = b"01"
+"""First bytes of a PUBLISH at QoS 0, retained or not."""
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
 
 
@@ -83,6 +90,8 @@ class Part(Session):
         "_heard",
         "_leaving",
         "_out",
+        "_quiet",
+        "_quiet_until_s",
         "_releasing",
         "_restoring",
         "_silent_s",
@@ -93,7 +102,6 @@ class Part(Session):
         "_waiting_bytes",
         "_watched",
         "followers",
-        "lags",
         "max_packet_bytes",
         "name",
         "present",
@@ -138,10 +146,11 @@ class Part(Session):
         """What it is being subscribed to, and unsubscribed from."""
         self._watched: set[int] = set()
         """Of what is under way, what topics that move wait for."""
+        self._quiet: tuple[str, ...] = ()
+        """Filters for which what is retained has come elsewhere; MQTT 3.1.1 cannot ask for none."""
+        self._quiet_until_s = 0.0
         self._swallowed: set[int] = set()
         """At QoS 2, what came and does not go to the client."""
-        self.lags = False
-        """The client was behind when topics moved: copies may still be on their way."""
 
     def happens(self, event: PartEvent) -> None:
         self.state, actions = step(PART, self.state, event)
@@ -156,6 +165,11 @@ class Part(Session):
     def is_accepted(self) -> bool:
         """The broker has taken the client in, and is told next what it does not know."""
         return self.state is PartState.RESTORING
+
+    @property
+    def was_accepted(self) -> bool:
+        """The broker has let this connection's client in, now or before it went."""
+        return self._connack is not None
 
     # ---- the connection --------------------------------------------------------------------
 
@@ -371,10 +385,12 @@ class Part(Session):
             kept.refused.pop(self.name, None)
         self._releasing = kept.refused.setdefault(self.name, {})
         for packet_id in self._releasing:
-            self._write(acknowledgment(PUBREL, packet_id))
+            self.put(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
         self._telling = list(kept.untold.get(self.name, ())), unwanted
-        quiet = kept.quiet.pop(self.name, ())
+        quiet = kept.quiet.get(self.name, set())
+        self._quiet = tuple(quiet) if self.split.level < 5 else ()
+        self._quiet_until_s = math.inf
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
             if (each := wanted.get(name)) is not None:
@@ -417,12 +433,13 @@ class Part(Session):
         return packet_id
 
     def _ask_again(self, packet: Subscribe | Unsubscribe) -> None:
-        self._write(encode(packet, self.split.level))
+        self.put(encode(packet, self.split.level))
 
     def _restored_if_all(self) -> None:
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
+        self._quiet_until_s = self.host.now() + QUIET_S
         self.split.part_restored(self, *self._telling)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
@@ -439,15 +456,55 @@ class Part(Session):
             return
         try:
             offsets = scan(data)
-            for start, stop in pairwise(offsets):
-                self._frame(data[start:stop])
-                if self.status is not SessionStatus.ESTABLISHED:
-                    return
+            if not self._hand_on(data, offsets):
+                return
             self._buffer.keep(data[offsets[-1] :])
         except (ProtocolError, IndexError) as error:
             self.split.misbehaved(self, error)
             return
         self.split.flush()
+
+    def _hand_on(self, data: bytes, offsets: Sequence[int]) -> bool:
+        """Most goes on unchanged, those in a row in one piece; whether the session goes on."""
+        split = self.split
+        at, end = 0, len(offsets) - 1
+        while at < end:
+            after = at
+            if self.state is PartState.OPEN and split.is_open:
+                head = data[offsets[at]]
+                if head == PUBACK:
+                    after = self._acknowledged(data, offsets, at)
+                elif head & RETAIN or split.kept.copies:
+                    pass  # it may be a copy of what the client has had
+                elif head & _KIND_AND_QOS == PUBLISH:
+                    after = _after_plain(data, offsets, at)
+                elif head & 0xF0 == PUBLISH:
+                    after = split.delivering.take(self, data, offsets, at)
+            if after > at:
+                split.answer(data[offsets[at] : offsets[after]])
+            else:
+                after = at + 1
+                self._frame(data[offsets[at] : offsets[after]])
+                if self.status is not SessionStatus.ESTABLISHED:
+                    return False
+            at = after
+        return True
+
+    def _acknowledged(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row of PUBACKs ends that begins here and that the client waits for."""
+        end, flight = len(offsets) - 1, self._flight
+        if self._waiting or self._watched:
+            return at
+        while at < end:
+            start = offsets[at]
+            if data[start] != PUBACK or offsets[at + 1] - start != 4:
+                break
+            packet_id = data[start + 2] << 8 | data[start + 3]
+            if flight.get(packet_id) != PUBACK:
+                break
+            del flight[packet_id]
+            at += 1
+        return at
 
     def _frame(self, frame: bytes) -> None:
         if self.state is PartState.GREETING:
@@ -493,8 +550,7 @@ class Part(Session):
         head, split = frame[0], self.split
         kind = head & 0xF0
         if kind == PUBLISH:
-            move = split.brokers.move
-            if move is not None and move.swallows(self, frame):
+            if self._is_copy(frame):
                 self._swallow(frame)
             else:
                 split.delivering.publish(self, frame)
@@ -515,6 +571,34 @@ class Part(Session):
         elif head != _PINGRESP:
             raise RemoteProtocolError(f"packet type {head >> 4} from a broker")
 
+    def _is_copy(self, frame: bytes) -> bool:
+        """Of what is retained, and the client has had: its topic moves here, or has."""
+        copies = self.split.kept.copies.get(self.name, ())
+        return any(each.takes(frame) for each in copies) or (
+            frame[0] & RETAIN == RETAIN and self._is_known_retained(frame)
+        )
+
+    def is_quiet_on(self, topic_filter: str) -> None:
+        """What is retained for a subscription comes from another broker; for some time from now."""
+        self._quiet = (*self._quiet, topic_filter)
+        self._quiet_until_s = self.host.now() + SUBSCRIBED_S
+
+    def _is_known_retained(self, frame: bytes) -> bool:
+        """What has come elsewhere; or what a broker still retains that its topic has left."""
+        brokers = self.split.brokers
+        if self._quiet and self.host.now() > self._quiet_until_s:
+            self._quiet = ()
+        if not self._quiet and not brokers.topics_move:
+            return False
+        begin, end = topic_bounds(frame)
+        topic = frame[begin:end]
+        if any(matches(each, topic.decode()) for each in self._quiet):
+            return True
+        return brokers.of(topic) != self.name and not any(
+            each.subscription.retain_as_published  # it may be no retained message
+            for each in self.split.kept.wanted.get(self.name, {}).values()
+        )
+
     def _swallow(self, frame: bytes) -> None:
         """A PUBLISH that is not for the client, which has had it."""
         if frame[0] & QOS:
@@ -522,7 +606,7 @@ class Part(Session):
             answer = publish_answer(frame[0])
             if answer == PUBREC:
                 self._swallowed.add(packet_id)
-            self._write(acknowledgment(answer, packet_id))
+            self.put(acknowledgment(answer, packet_id))
             self.flush()
 
     def _releases_swallowed(self, frame: bytes) -> bool:
@@ -530,7 +614,7 @@ class Part(Session):
         if packet_id not in self._swallowed:
             return False
         self._swallowed.discard(packet_id)
-        self._write(acknowledgment(PUBCOMP, packet_id))
+        self.put(acknowledgment(PUBCOMP, packet_id))
         self.flush()
         return True
 
@@ -593,12 +677,50 @@ class Part(Session):
         else:
             self._cannot(frame)
 
+    def take(self, data: bytes, offsets: Sequence[int], at: int, topic_end: int) -> int:
+        """Where the row ends that begins with this PUBLISH and goes to the broker unchanged.
+
+        Of messages at QoS 0 or 1 that begin alike, up to their topic's end, those that it can have
+        now.  In MQTT 5 they are without properties.
+        """
+        start, end = offsets[at], len(offsets) - 1
+        head, first = data[start], at
+        if (
+            self.state is not PartState.OPEN
+            or head & self.refused_flags
+            or offsets[at + 1] - start > self.max_packet_bytes
+        ):
+            return at
+        v5, startswith = self.split.level == 5, data.startswith
+        if not head & QOS:
+            beginning = data[start : topic_end + v5]
+            at += 1
+            while at < end and startswith(beginning, offsets[at]):
+                at += 1
+        elif not self._waiting:
+            flight = self._flight
+            beginning, to_id = data[start:topic_end], topic_end - start
+            stop = min(end, at + self.quota - len(flight))
+            while at < stop and startswith(beginning, start := offsets[at]):
+                pos = start + to_id
+                if v5 and data[pos + 2]:
+                    break
+                flight[data[pos] << 8 | data[pos + 1]] = PUBACK
+                at += 1
+        if at > first:
+            self.put(data[offsets[first] : offsets[at]])
+        return at
+
+    def put(self, data: bytes) -> None:
+        """Packets that go as they are."""
+        self._out.append(data)
+
     def pass_on(self, frame: bytes) -> None:
         """An answer to what the broker sent."""
         if self.state in (PartState.RESTORING, PartState.OPEN) or (
             self.state is PartState.GREETING and frame[0] & 0xF0 == _AUTH
         ):
-            self._write(frame)
+            self.put(frame)
             if self.state is PartState.GREETING:
                 self.flush()
 
@@ -623,7 +745,7 @@ class Part(Session):
             return
         elif head & QOS:
             self._flight[publish_id(frame)] = publish_answer(head)
-        self._write(frame)
+        self.put(frame)
 
     def _wait(self, frame: bytes) -> None:
         size = self._waiting_bytes + len(frame)
@@ -689,9 +811,6 @@ class Part(Session):
         """A PUBLISH that does not go."""
         self.split.refuse_publish(frame, code, self.name)
 
-    def _write(self, data: bytes) -> None:
-        self._out.append(data)
-
     def flush(self) -> None:
         if self._out and self.status is SessionStatus.ESTABLISHED:
             self.wire.write(b"".join(self._out))
@@ -722,3 +841,15 @@ class Part(Session):
 
 
 _ANSWER_TO: Final = {PUBREL: PUBCOMP, _SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK}
+
+
+def _after_plain(data: bytes, offsets: Sequence[int], at: int) -> int:
+    """Where the row of messages at QoS 0 ends that begins here."""
+    end = len(offsets) - 1
+    if not at and isinstance(offsets, range):  # of the same length, and so often of the same kind
+        heads = data[: offsets[-1] : offsets.step]
+        if not heads.translate(None, _PLAIN):
+            return end
+    while at < end and data[offsets[at]] & _KIND_AND_QOS == PUBLISH:
+        at += 1
+    return at

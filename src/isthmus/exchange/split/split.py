@@ -24,9 +24,9 @@ told nothing from within a call of `write`; each of its packet identifiers is an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from isthmus.exchange.client.checks import TopicAliases
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Split"]
 
+COPIES_S: Final = 30.0
+"""After a client is back, what came for it meanwhile has come."""
 IDLE_BEAT_S: Final = 30.0
 """How often brokers are asked for a sign of life if the client's keep-alive is off."""
 
@@ -144,10 +146,7 @@ class Split:
         """Whole packets of the client."""
         self._silent_beats = 0
         self._writing = True
-        for start, stop in pairwise(scan(data)):
-            if self._ends or self._over:
-                break
-            self._packet(data[start], data[start:stop])
+        self._packets(data)
         self._writing = False
         for part in self._parts.values():
             part.flush()
@@ -207,7 +206,7 @@ class Split:
         """Hand on what there is; not from within `write`."""
         self._flushing = False
         if self._out:
-            data = b"".join(self._out)
+            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
             self._out.clear()
             self._session.data_received(data)
 
@@ -288,7 +287,10 @@ class Split:
         greeting = self.greeting
         assert greeting is not None
         self._kept = self.subscribing.kept = kept
-        self._kept.connect = greeting.connect
+        self._kept.remember(greeting.connect)
+        if kept.copies:
+            known = [each for theirs in kept.copies.values() for each in theirs]
+            self.host.call_later(COPIES_S, partial(kept.forget_copies, known))
         self.brokers.moved_wills.pop(greeting.client_id, None)
         self.sessions.accepted(greeting.client_id, self, kept, greeting.expiry_s > 0)
         accepted = [part for part in self._parts.values() if part.is_accepted]
@@ -313,6 +315,7 @@ class Split:
     def part_restored(self, part: Part, told: Iterable[str], untold: Iterable[str]) -> None:
         """It has answered all that it was told of."""
         changed = False
+        self._kept.quiet.get(part.name, set()).difference_update(told)
         for of_brokers, filters in ((self._kept.untold, told), (self._kept.unwanted, untold)):
             theirs = of_brokers.get(part.name, {})
             for each in filters:
@@ -338,6 +341,54 @@ class Split:
             self.sessions.changed(self.greeting.client_id)
 
     # ---- packets of the client -------------------------------------------------------------
+
+    def _packets(self, data: bytes) -> None:
+        """Most go on unchanged, those in a row in one piece; the others one by one."""
+        offsets = scan(data)
+        at, end = 0, len(offsets) - 1
+        while at < end and not (self._ends or self._over):
+            head = data[offsets[at]]
+            if head & 0xF0 == PUBLISH:
+                after = self._messages(data, offsets, at)
+            elif head == PUBACK:
+                after = self._pubacks(data, offsets, at)
+            else:
+                after = at
+            if after == at:
+                after += 1
+                self._packet(head, data[offsets[at] : offsets[after]])
+            at = after
+
+    def _messages(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row ends that begins with this PUBLISH and has gone to its broker."""
+        move = self.brokers.move
+        if move is not None and move.is_under_way:
+            return at
+        start, stop = offsets[at], offsets[at + 1]
+        qos = data[start] & QOS
+        begin = start + 1
+        while data[begin] >= 0x80:
+            begin += 1
+        begin += 3
+        if qos == _QOS_2 or begin > stop:
+            return at
+        end = begin + (data[begin - 2] << 8 | data[begin - 1])
+        after_id = end + qos  # at QoS 1 that is 2
+        if after_id > stop:
+            return at
+        if self.level == 5 and (begin == end or after_id == stop or data[after_id]):
+            return at  # with an alias, maybe
+        part = self._parts.get(self.brokers.of(data[begin:end]))
+        return at if part is None else part.take(data, offsets, at, end)
+
+    def _pubacks(self, data: bytes, offsets: Sequence[int], at: int) -> int:
+        """Where the row ends that begins with this PUBACK and has gone to a broker."""
+        part = self._parts.get(self.delivering.sender(data, offsets, at))
+        if part is None or part.state is not PartState.OPEN:
+            return at
+        after = self.delivering.take_back(data, offsets, at)
+        part.put(data[offsets[at] : offsets[after]])
+        return after
 
     def _packet(self, head: int, frame: bytes) -> None:
         kind = head & 0xF0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from isthmus.cooperation.api import CooperationAlgorithm
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.exchange.split.kept import SLICE_BYTES, KeptSession, KeptSessions, Wanted
@@ -281,6 +283,19 @@ def test_a_broker_that_has_lost_its_part_is_given_it_back() -> None:
     two.accepts(session_present=False)
     assert client.heard() == [ConnAck(True)]
     assert two.heard() == [Subscribe(65_535, (Subscription("#", qos=1),), ID_9)]
+
+
+@pytest.mark.parametrize(("lasts", "level"), [(False, 4), (True, 4), (False, 5), (True, 5)])
+def test_a_session_that_ended_with_the_connection_is_not_resumed(lasts: bool, level: int) -> None:
+    """HiveMQ, killed and started again, has it, and knows none of its subscriptions."""
+    rig = SplitRig()
+    until = FOR_EVER if lasts and level == 5 else Properties()
+    _, two = with_two(rig, level, properties=until, clean_start=not lasts)
+    rig.goes("two", two)
+    rig.comes_back("two")
+    two = rig.connects("two")
+    assert two.accepts(session_present=lasts).clean_start is not lasts
+    assert bool(two.heard()) is not lasts
 
 
 def test_a_session_that_nobody_has_is_not_given_back() -> None:

@@ -8,6 +8,7 @@ from isthmus.exchange.split.brokers import LOOK_S, SLICE
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
+    ConnAck,
     PingReq,
     PubAck,
     PubComp,
@@ -204,6 +205,20 @@ def test_what_was_refused_under_way_does_not_stand_in_the_way_of_a_new_message()
     assert client.heard() == [PubRec(5)]
 
 
+def test_what_a_broker_sends_again_has_the_identifier_that_it_had() -> None:
+    """Also where its own has become free meanwhile."""
+    identifiers = Identifiers()
+    assert identifiers.take("one", 5, 1)
+    assert not identifiers.take("two", 5, 2)
+    changed = identifiers.give("two", 5, 2)
+    assert changed != 5
+    identifiers.done(5)
+    assert not identifiers.take("two", 5, 2)
+    assert identifiers.give("two", 5, 2) == changed
+    identifiers.done(changed)
+    assert identifiers.take("two", 5, 2)
+
+
 def test_identifiers_that_nobody_will_answer_any_more_are_free_again() -> None:
     identifiers = Identifiers()
     for _ in range(3):
@@ -364,3 +379,24 @@ def test_a_broker_that_has_forgotten_what_is_not_answered_has_its_share_all_the_
         3,
         4,
     ]
+
+
+def test_after_a_restart_a_client_is_released_of_what_it_may_hold() -> None:
+    """Another broker's message had that identifier, and the client has not been told to let go."""
+    rig = SplitRig()
+    client = rig.client(clean_start=False, properties=FOR_EVER)
+    one = rig.connects("one")
+    one.accepts(session_present=True)
+    two = rig.connects("two")
+    two.accepts(session_present=True)
+    assert isinstance(client.heard()[0], ConnAck)
+    one.say(Publish("x", b"new", 2, packet_id=7))
+    assert client.heard() == [PubRel(7), Publish("x", b"new", 2, packet_id=7)]
+    client.say(PubComp(7, R.PACKET_IDENTIFIER_NOT_FOUND), PubRec(7))
+    assert one.heard() == [PubRec(7)]
+    one.say(PubRel(7))
+    assert client.heard() == [PubRel(7)]
+    client.say(PubComp(7))
+    assert one.heard() == [PubComp(7)]
+    one.say(Publish("x", b"next", 2, packet_id=7))
+    assert client.heard() == [Publish("x", b"next", 2, packet_id=7)]

@@ -1,0 +1,116 @@
+"""Packets in a row come out as they do one by one: what goes on unchanged goes in one piece."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.packets import (
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+)
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
+from support.split_rig import RigBroker, RigClient, SplitRig, packets_in
+
+WORDS = ("one/", "two/", "two/long" + 200 * "-", "x/")
+
+
+class Pair:
+    """A client with two brokers; everything it and they say in a row, or packet by packet."""
+
+    def __init__(self, level: int, *, rows: bool, bounds: int) -> None:
+        self.rows = rows
+        self.level = level
+        self.rig = SplitRig()
+        most = Properties(receive_maximum=bounds) if bounds and level == 5 else NO_PROPERTIES
+        self.client: RigClient = self.rig.client(level=level, properties=most)
+        self.one: RigBroker = self.rig.connects("one")
+        self.one.accepts(properties=most)
+        self.client.heard()
+        self.client.say(Subscribe(1, (Subscription("#", 2),)))
+        self.two: RigBroker = self.rig.connects("two")
+        self.two.accepts(properties=most)
+        for broker in (self.one, self.two):
+            broker.say(SubAck(1, (2,)))  # type: ignore[arg-type]
+        self.heard()
+
+    def say(self, who: str, packets: list[Packet]) -> None:
+        wire = getattr(self, who).wire
+        frames = [encode(each, self.level) for each in packets]
+        for data in [b"".join(frames)] if self.rows else frames:
+            wire.feed(data)
+            self.rig.host.run()
+
+    def heard(self) -> dict[str, bytes]:
+        self.rig.host.run()
+        return {who: getattr(self, who).wire.taken() for who in ("client", "one", "two")}
+
+
+def drawn(rng: Random, owed: list[Packet], ids: list[int], level: int) -> list[Packet]:
+    """Messages of every QoS, and some of the answers that are owed, in their order."""
+    packets: list[Packet] = []
+    for _ in range(rng.randrange(1, 12)):
+        if owed and rng.random() < 0.5:
+            packets.append(owed.pop(0))
+            continue
+        qos = rng.choices((0, 1, 2), (4, 4, 1))[0]
+        packet_id = ids.pop(0) if qos and ids else 0
+        topic = rng.choice(WORDS) + rng.choice("ab")
+        some = Properties(message_expiry_interval=9) if level == 5 and rng.random() < 0.2 else None
+        packets.append(
+            Publish(
+                topic,
+                bytes(rng.randrange(3)),
+                qos if packet_id else 0,
+                retain=rng.random() < 0.2,
+                packet_id=packet_id,
+                properties=some or NO_PROPERTIES,
+            )
+        )
+    return packets
+
+
+def answers(heard: list[Packet]) -> list[Packet]:
+    """What whoever has heard that says to it."""
+    found: list[Packet] = []
+    for each in heard:
+        if isinstance(each, Publish) and each.qos:
+            found.append((PubAck, PubRec)[each.qos - 1](each.packet_id))
+        elif isinstance(each, PubRec):
+            found.append(PubRel(each.packet_id))
+        elif isinstance(each, PubRel):
+            found.append(PubComp(each.packet_id))
+    return found
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_row_is_what_its_packets_are_one_by_one(seed: int, level: int) -> None:
+    rng = Random(seed)
+    bounds = rng.choice((0, 0, 4))
+    row, single = (Pair(level, rows=each, bounds=bounds) for each in (True, False))
+    owed: dict[str, list[Packet]] = {"client": [], "one": [], "two": []}
+    # Both brokers count from 1, so many of their identifiers are the same.
+    ids = {who: list(range(1, 400)) for who in owed}
+    for _ in range(30):
+        who = rng.choice(tuple(owed))
+        if bounds:  # a broker keeps to its share
+            ids[who] = ids[who][:1] if who != "client" else ids[who]
+        packets = drawn(rng, owed[who], ids[who], level)
+        for pair in (row, single):
+            pair.say(who, packets)
+        heard = row.heard()
+        assert heard == single.heard()
+        for each, data in heard.items():
+            owed[each] += answers(packets_in(data, level))
+    assert not row.client.closed
+    assert row.rig.relay.counters.refusals == single.rig.relay.counters.refusals
