@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from isthmus.brokers import broker_class, create
 from isthmus.brokers.base import Broker
@@ -39,6 +40,10 @@ __all__ = [
 
 # They live for a test or a session: starting is half as long without the second compiler.
 Broker.java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+# How long an example takes says more of the machine than of what is tested.
+settings.register_profile("isthmus", deadline=None)
+settings.load_profile("isthmus")
 
 BrokerFactory = Callable[..., Broker]
 SharedBroker = Callable[[str], Broker]

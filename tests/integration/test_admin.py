@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -49,6 +49,9 @@ class SomeNode:
 
     def remove_peer(self, name: str) -> bool:
         return name == "[::1]:7"
+
+    def ask_algorithm(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        return request
 
 
 def with_server(

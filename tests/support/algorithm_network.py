@@ -18,6 +18,7 @@ from isthmus.cooperation.api import (
     CooperationAlgorithm,
     LinkOptions,
     LinkTraffic,
+    Moving,
     Port,
     ReceivedPacket,
     Resend,
@@ -26,6 +27,7 @@ from isthmus.cooperation.api import (
     SessionInfo,
     SessionKind,
     SessionStatus,
+    TopicMove,
 )
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.client.client import Pair
@@ -169,6 +171,9 @@ class FakePort:
     @property
     def local_filters(self) -> Collection[str]:
         return self.clients.interest.filters
+
+    def move_topics(self, move: TopicMove) -> Moving:
+        raise ValueError("the node has one broker")
 
     @property
     def broker_names(self) -> tuple[str, ...]:

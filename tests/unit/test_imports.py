@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"mqtt", "processes", "brokers", "config", "fabric", "pipeline"},
     "simulate": {*CORE, "config", "pipeline", "sim", "bench"},
     "reproduce": {
+        *CORE,
         "brokers",
         "config",
         "fabric",

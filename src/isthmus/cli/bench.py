@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench", "reproduce"]
 
-NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib")
+NEEDED = ("numpy", "pyarrow", "psutil", "pyspark", "matplotlib", "paho")
 
 
 class _NeedsExtra(TyperGroup):
@@ -355,6 +355,38 @@ def skipgraph(
 
     settings = Settings(out, quick, tuple(only or ()), up_to, seed, master, docs)
     raise typer.Exit(run_skipgraph(settings))
+
+
+@reproduce.command()
+def geo(
+    *,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Smaller sizes, fewer repetitions: about two minutes."),
+    ] = False,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Report and figures; one that was begun goes on."),
+    ] = Path("reproduce-geo"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only sim, live or delay, or one like sim-sf-k3; repeat it."
+        ),
+    ] = None,
+    broker: Annotated[
+        str, typer.Option(metavar="NAME", help="The make of all brokers.")
+    ] = "mosquitto",
+    seed: Annotated[int, typer.Option(help="Of who listens to whom.")] = 1,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write figures, their JSON and tables there."),
+    ] = None,
+) -> None:
+    """Geo sections III and IV: eq. 1-6, Tables I-II, its systems counted, a gateway's delay."""
+    from isthmus.reproduce.geo.command import Settings, run_geo
+
+    raise typer.Exit(run_geo(Settings(out, quick, tuple(only or ()), broker, seed, docs)))
 
 
 def _scenario(name: str, *, interval_ms: float | None, **changes: Any) -> Scenario:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from isthmus import __version__
 from isthmus.cli.assignment import assignment
 from isthmus.cli.bench import bench, reproduce
+from isthmus.cli.geo import geo
 from isthmus.cli.simulate import simulate
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ app = typer.Typer(
 peers = typer.Typer(no_args_is_help=True, help="Show or change a running node's neighbors.")
 app.add_typer(peers, name="peers")
 app.add_typer(bench, name="bench")
+app.add_typer(geo, name="geo")
 app.add_typer(reproduce, name="reproduce")
 app.command()(simulate)
 app.command("simulate assignment")(assignment)

@@ -277,8 +277,7 @@ def _several_brokers(data: Table) -> Mistakes:
             if "topics" in table:
                 yield (
                     ("broker", index, "topics"),
-                    f"has no effect with algorithm {raw_table(data, 'cooperation')['algorithm']!r}, "
-                    "which says itself where a topic lives; remove it",
+                    "has no effect: the algorithm itself says where a topic lives; remove it",
                 )
             continue
         if "topics" in table:

@@ -62,6 +62,7 @@ __all__ = [
     "Hop",
     "LinkOptions",
     "LinkTraffic",
+    "Moving",
     "Port",
     "ReceivedPacket",
     "Resend",
@@ -70,6 +71,7 @@ __all__ = [
     "SessionInfo",
     "SessionKind",
     "SessionStatus",
+    "TopicMove",
     "Topology",
 ]
 
@@ -202,6 +204,37 @@ class AtRest:
     """Of each node: its neighbors, and its session with each."""
     side: Callable[[str, str], Iterable[str]]
     """The nodes on a node's own side of its link to a neighbor."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMove:
+    """Topics that go from one of several brokers to another (`Port.move_topics`)."""
+
+    name: str
+    """What people call it."""
+    parts: tuple[tuple[str, str, str], ...]
+    """Filters that match all of them, each with the broker that has its topics and the one that is
+    to have them."""
+    broker_of: Callable[[str], str]
+    brokers_of: Callable[[str], Sequence[str]]
+    """What the algorithm answers of the same name when it is done."""
+    copies: bool = True
+    """Whether what is retained is moved, too; else another node does that."""
+    waits: bool = False
+    """Whether it goes on after each step only when it is told to (`Moving.go`), so that several
+    nodes before the same brokers go in step."""
+
+
+class Moving(Protocol):
+    """A move that was begun."""
+
+    def go(self, step: str) -> None:
+        """Go on with the step of that name; `ValueError` if it is not the next, or not time yet."""
+        ...
+
+    def fail(self, problem: str) -> None:
+        """Leave all as it was; nothing if it is over."""
+        ...
 
 
 Resend = Callable[[Set[bytes], Set[str], SessionInfo | None], bool]
@@ -382,6 +415,13 @@ class Port(Protocol):
         """Neighbors have come to want these filters, and no longer want those (`follow_wanted`).
 
         What is removed is no longer wanted, or covered by what was added before it.
+        """
+        ...
+
+    def move_topics(self, move: TopicMove) -> Moving:
+        """Begin to bring topics, with all that is retained and subscribed, to other brokers.
+
+        `on_topics_moved` follows.  Raises `ValueError` if that cannot be begun now.
         """
         ...
 
@@ -585,6 +625,21 @@ class CooperationAlgorithm:
 
     def on_broker_up(self, name: str) -> None:
         """A broker that was down answers again."""
+
+    def on_topics_moved(self, move: TopicMove, problem: str) -> None:
+        """They live at the other brokers from now on; or, if there is a `problem`, where they did.
+
+        From here on `broker_of` and `brokers_of` answer accordingly.
+        """
+
+    # ---- what people ask for ----
+
+    def on_request(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """An operator asks for something (``POST /api/cooperation``); the answer is shown to them.
+
+        Raise `ValueError` for what cannot be done.
+        """
+        raise ValueError(f"algorithm {self.name!r} takes no requests")
 
     # ---- message listener ----
 

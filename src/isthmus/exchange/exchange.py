@@ -22,6 +22,7 @@ from isthmus.cooperation.api import (
     CooperationAlgorithm,
     LinkOptions,
     LinkTraffic,
+    Moving,
     ReceivedPacket,
     Resend,
     Resources,
@@ -29,6 +30,7 @@ from isthmus.cooperation.api import (
     SessionInfo,
     SessionKind,
     SessionStatus,
+    TopicMove,
     Topology,
 )
 from isthmus.cooperation.link_rules import NO_RULES, LinkRules, check_rules, no_rules
@@ -53,6 +55,7 @@ from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC
 from isthmus.exchange.link.set_apart import LINK_SPOOL, LinkApart
 from isthmus.exchange.link.streams import STREAM_TOPIC
+from isthmus.exchange.retained.broker import OWN_KEY
 from isthmus.exchange.retained.journal import JOURNAL_NAME as RETAINED_NAME
 from isthmus.exchange.retained.service import RETAINED_TOPIC
 from isthmus.exchange.split.brokers import Brokers, BrokersSettings
@@ -503,6 +506,22 @@ class Exchange:
     def append_state(self, name: str, records: Iterable[bytes]) -> None:
         self._state.append(name, records)
 
+    def move_topics(self, move: TopicMove) -> Moving:
+        if self.brokers is None or self.kept_sessions is None:
+            raise ValueError("the node has one broker")
+
+        def over(problem: str) -> None:
+            self.host.log(
+                "warning" if problem else "info",
+                "topics could not move" if problem else "topics have moved",
+                move=move.name,
+                cause=problem,
+            )
+            self.algorithm.on_topics_moved(move, problem)
+            self.routes_changed()
+
+        return self.brokers.begin_move(move, self.kept_sessions, over)
+
     @property
     def broker_names(self) -> tuple[str, ...]:
         return () if self.brokers is None else self.brokers.names
@@ -583,6 +602,9 @@ class Exchange:
             return
         self.counters["wills_sent"] += 1
         self.client_publish(message, _nobody_to_hold)
+        if self.brokers is not None and due.client_id in self.brokers.moved_wills:
+            del self.brokers.moved_wills[due.client_id]
+            self.host.inject(message, OWN_KEY, None)
 
     # ---- links ---------------------------------------------------------------------------
 

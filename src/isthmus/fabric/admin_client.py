@@ -11,7 +11,16 @@ from urllib.parse import quote
 from isthmus.config.addresses import Address
 from isthmus.errors import AdminError
 
-__all__ = ["add_peer", "ask", "fetch_peers", "fetch_status", "remove_peer", "watch_peer"]
+__all__ = [
+    "add_peer",
+    "ask",
+    "ask_algorithm",
+    "fetch_cooperation",
+    "fetch_peers",
+    "fetch_status",
+    "remove_peer",
+    "watch_peer",
+]
 
 ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_S = 0.05
@@ -60,6 +69,16 @@ def fetch_status(address: Address, timeout_s: float = 5.0) -> dict[str, Any]:
 def fetch_peers(address: Address, timeout_s: float = 5.0) -> dict[str, Any]:
     """A running node's ``/api/peers``."""
     return _fetch(address, "/api/peers", "a node's peers", timeout_s)
+
+
+def fetch_cooperation(address: Address, timeout_s: float = 5.0) -> dict[str, Any]:
+    """A running node's ``/api/cooperation``."""
+    return _fetch(address, "/api/cooperation", "a node's algorithm", timeout_s)
+
+
+def ask_algorithm(address: Address, request: Mapping[str, object]) -> None:
+    """Ask a node's algorithm for something; raises `AdminError` with what it objects to."""
+    _change(address, "POST", "/api/cooperation", dict(request))
 
 
 def add_peer(

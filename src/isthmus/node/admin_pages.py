@@ -6,6 +6,8 @@
     GET    /api/status        JSON, the same that `isthmus status` shows
     GET    /api/peers         JSON: the neighbors, in which state and why
     POST   /api/peers         {"address": "host:port", "lanes": 1, "qos": 1}: 202
+    GET    /api/cooperation   the algorithm, and topics that are moving
+    POST   /api/cooperation   what the algorithm can be asked for: 202
     DELETE /api/peers/NAME    by the neighbor's id or address: 200, or 404
     GET    /                  a list of the above
 
@@ -41,6 +43,7 @@ INDEX = """Isthmus node; see docs/reference/admin.md.
 /metrics     Prometheus
 /api/status  everything, as JSON
 /api/peers   neighbors; POST adds one, DELETE /api/peers/NAME removes one
+/api/cooperation   the algorithm; POST asks it for something, as `isthmus geo split` does
 """
 
 JSON = "application/json"
@@ -67,6 +70,8 @@ class AdminNode(StatusSource, Protocol):
     ) -> None: ...
 
     def remove_peer(self, name: str) -> bool: ...
+
+    def ask_algorithm(self, request: Mapping[str, object]) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,27 @@ def _add_peer(node: AdminNode, request: AdminRequest) -> Answer:
     return _json(202, {"address": address})
 
 
+def _cooperation(node: AdminNode, request: AdminRequest) -> Answer:
+    status = node.status()
+    return _json(
+        200, {"algorithm": status.get("fabric", {}).get("algorithm"), "move": status.get("move")}
+    )
+
+
+def _ask(node: AdminNode, request: AdminRequest) -> Answer:
+    """What the algorithm can be asked for."""
+    try:
+        wanted = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        return _problem(400, f"the body is not JSON: {error}")
+    if not isinstance(wanted, dict):
+        return _problem(400, "the body must be an object")
+    try:
+        return _json(202, node.ask_algorithm(wanted))
+    except ValueError as error:
+        return _problem(400, str(error))
+
+
 def _remove_peer(node: AdminNode, request: AdminRequest) -> Answer:
     name = unquote(request.target.partition("?")[0].removeprefix(PEER_PREFIX))
     if node.remove_peer(name):
@@ -255,4 +281,5 @@ PAGES: Mapping[str, Mapping[str, Page]] = {
     "/metrics": {"GET": _metrics},
     "/api/status": {"GET": _status},
     "/api/peers": {"GET": _peers, "POST": _add_peer},
+    "/api/cooperation": {"GET": _cooperation, "POST": _ask},
 }

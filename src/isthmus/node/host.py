@@ -98,7 +98,7 @@ class NodeHost:
     def join(self) -> None:
         """There is an exchange now."""
         if isinstance(self.own, OwnSessionsOfSeveral):
-            self._brokers().join(self, self.own.greeting)
+            self._brokers().join(self, self.own.greeting, self.own.of)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

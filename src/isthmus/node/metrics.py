@@ -110,6 +110,7 @@ FABRIC_COUNTER_HELP = {
     "broker_away": "Times that one of several brokers was found to be away.",
     "broker_away_dropped": "QoS 0 messages of clients for a broker that was away, or for none.",
     "broker_away_refused": "QoS 1 and 2 messages of clients refused for the same reasons.",
+    "publishes_held_and_left": "Messages of clients that left while their topic was moving.",
     "nobodys_topic": "Messages from links on topics that none of several brokers has.",
     "subscriptions_not_restored": "Filters that a broker refused when it was back.",
     "control_ignored": "Control messages that came on a link after it was blocked.",

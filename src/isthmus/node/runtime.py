@@ -15,7 +15,7 @@ import signal
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -327,6 +327,10 @@ class Node:
         """Remove a neighbor by its id or address; False if there is none of that name."""
         return self.exchange.remove_peer(name)
 
+    def ask_algorithm(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """What an operator asks the algorithm for; `ValueError` for what cannot be done."""
+        return self.exchange.algorithm.on_request(request)
+
     # ---- what it tells -------------------------------------------------------------------
 
     @property
@@ -400,6 +404,13 @@ class Node:
             )
         ]
 
+    def _move_status(self) -> dict[str, Any]:
+        """Of topics that move from one broker to another, or did last."""
+        brokers = self.exchange.brokers
+        if brokers is None or brokers.last_move is None:
+            return {}
+        return {"move": brokers.last_move.status()}
+
     def status(self) -> dict[str, Any]:
         """What the node sees, for people and machines (`isthmus status`, `/api/status`)."""
         clients = list(self.relay.clients)
@@ -421,6 +432,7 @@ class Node:
                 **({"source": source.status()} if source is not None else {}),
             },
             **({"brokers": brokers} if (brokers := self._brokers_status()) else {}),
+            **self._move_status(),
             "sessions": {
                 "open": len(clients),
                 "established": len(established),

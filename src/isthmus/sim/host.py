@@ -131,7 +131,7 @@ class SimHost:
         """The exchange of this life, and the clients' way to it."""
         self.exchange = exchange
         if isinstance(self.own, OwnSessionsOfSeveral):
-            self._brokers().join(self, self.own.greeting)
+            self._brokers().join(self, self.own.greeting, self.own.of)
         self.relay = Relay(
             self,
             exchange,

@@ -72,7 +72,7 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     out = capsys.readouterr().out
-    for command in ("node", "up", "check", "status", "peers"):
+    for command in ("node", "up", "check", "status", "peers", "geo"):
         assert re.search(rf"\b{command}\b", out)
 
 

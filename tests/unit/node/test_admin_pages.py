@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ class FakeNode:
     def remove_peer(self, name: str) -> bool:
         self.removed.append(name)
         return name in ("edge-2", "127.0.0.1:7009", "[::1]:7")
+
+    def ask_algorithm(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        if "split" not in request:
+            raise ValueError("nothing to split")
+        return {"asked": "split"}
 
 
 def answer(node: FakeNode, method: str, target: str, accept: str = "") -> Answer:
@@ -405,3 +411,21 @@ def test_every_counter_of_the_fabric_has_its_own_help_text() -> None:
         for file in (ROOT / "src" / "isthmus" / folder).rglob("*.py")
     )
     assert set(FABRIC_COUNTER_HELP) == set(re.findall(r'counters\["([a-z_]+)"\]', source))
+
+
+def test_the_algorithm_can_be_asked() -> None:
+    def ask(body: bytes) -> Answer:
+        request = AdminRequest(
+            "POST",
+            "/api/cooperation",
+            host="127.0.0.1",
+            client="127.0.0.1",
+            content_type="application/json",
+            body=body,
+        )
+        return answer_request(FakeNode(), request)
+
+    assert ask(b'{"split": "1"}').status == 202
+    assert json.loads(ask(b'{"split": "1"}').body) == {"asked": "split"}
+    assert (ask(b"{}").status, b"nothing to split" in ask(b"{}").body) == (400, True)
+    assert ask(b"[]").status == ask(b"no").status == 400

@@ -22,32 +22,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-__all__ = ["MAX_DIGITS", "Cells", "check_cell", "check_digits"]
+from isthmus.cooperation.geo.zorder import DIGITS, MAX_DIGITS, check_cell
 
-MAX_DIGITS: Final = 24
-"""Of topics: at the equator a cell of so many is two meters wide."""
-DIGITS: Final = "0123"
+__all__ = ["Cells", "digits_of"]
+
 MAX_STEPS: Final = 4_096
 """How far a filter is followed through the tiling; then all that may be below counts as matched."""
 
 
-def check_digits(k: object) -> int:
+def digits_of(k: object) -> int:
     """`k` if topics can have so many digits."""
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_DIGITS:
         raise ValueError(f"{k!r} is not a number of digits from 1 to {MAX_DIGITS}")
     return k
 
 
-def check_cell(cell: object, k: int = MAX_DIGITS) -> str:
-    """`cell` if it is one: digits from 0 to 3 with ``/`` between them, at most `k`."""
-    if not isinstance(cell, str) or not cell:
+def _checked(cell: object, k: int) -> str:
+    if not isinstance(cell, str):
         raise ValueError(f'{cell!r} is no cell; a cell is like "1/0/3"')
-    digits = cell.split("/")
-    for place, digit in enumerate(digits, 1):
-        if digit not in DIGITS or len(digit) != 1:
-            raise ValueError(f'"{cell}": digit {place} is {digit!r}; a digit is 0, 1, 2 or 3')
-    if len(digits) > k:
-        raise ValueError(f'"{cell}" has {len(digits)} digits; topics have {k}')
+    if check_cell(cell).count("/") >= k:
+        raise ValueError(f"cell {cell!r} has {cell.count('/') + 1} digits; topics have {k}")
     return cell
 
 
@@ -58,9 +52,9 @@ class Cells:
 
     def __init__(self, k: int, of: Mapping[str, str], other: str = "") -> None:
         """`of`: the broker of each cell.  Raises `ValueError` naming the gap or the overlap."""
-        self.k = check_digits(k)
+        self.k = digits_of(k)
         self.other = other
-        self._of = {check_cell(cell, k): broker for cell, broker in of.items()}
+        self._of = {_checked(cell, k): broker for cell, broker in of.items()}
         self._lengths = tuple(sorted({len(cell) for cell in self._of}))
         self._notation = re.compile(rb"(?:[0-3]/){%d}[0-3](?:/|\Z)" % (k - 1)).match
         self._below = _brokers_below(self._of)
@@ -73,7 +67,7 @@ class Cells:
         of: dict[str, str] = {}
         for broker, theirs in cells.items():
             for cell in theirs:
-                check_cell(cell, k)
+                _checked(cell, k)
                 if of.setdefault(cell, broker) != broker:
                     raise ValueError(f'"{cell}" is of two brokers, {of[cell]} and {broker}')
         return cls(k, of, other)
@@ -167,7 +161,7 @@ class Cells:
 
     def split(self, cell: str, brokers: Sequence[str]) -> Cells:
         """`cell` in four, for `brokers` in the order of the digits."""
-        check_cell(cell, self.k)
+        _checked(cell, self.k)
         if cell not in self._of:
             raise ValueError(f'"{cell}" is no broker\'s cell{self._hint(cell)}')
         if len(cell) >= 2 * self.k - 1:
@@ -183,7 +177,7 @@ class Cells:
 
     def merge(self, cell: str, broker: str) -> Cells:
         """All cells within `cell` become one, of `broker`; or `cell` itself changes hands."""
-        check_cell(cell, self.k)
+        _checked(cell, self.k)
         of = {each: its for each, its in self._of.items() if not _within(each, cell)}
         if len(of) == len(self._of):
             raise ValueError(f'"{cell}" has no cells within it{self._hint(cell)}')

@@ -291,6 +291,15 @@ class Injection:
         entries = (*self._in_flight.values(), *self._waiting)
         return [entry for entry in entries if entry.apart is not None]
 
+    def has_on(self, matters: Callable[[bytes], bool]) -> bool:
+        """Whether something waits, or is not acknowledged, on a topic that matters.
+
+        What is on disk alone counts as such, whatever its topic.
+        """
+        entries = (*self._in_flight.values(), *self._waiting)
+        behind = self.apart is not None and self.apart.spool.behind
+        return bool(behind) or any(matters(entry.message.topic) for entry in entries)
+
     def put_back(self, entries: Iterable[InjectedMessage]) -> None:
         """What has waited on disk is next."""
         self._waiting.extend(entries)

@@ -94,6 +94,7 @@ class Injector:
         self.inject = self._core.inject
         self.inject_plain = self._core.inject_plain
         self.give_up = self._core.give_up
+        self.has_on = self._core.has_on
         self._session: InjectSession | None = None
         self._opened_s = -1.0
         self._pause_s = FIRST_PAUSE_S

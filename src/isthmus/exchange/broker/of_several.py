@@ -9,6 +9,7 @@ with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from isthmus.exchange.broker.injector import Injector
@@ -75,7 +76,11 @@ class OwnSessionsOfSeveral:
         done: Callable[[], None] | None,
         kept: Callable[[], None] | None = None,
     ) -> bool:
-        name = self._brokers().of(message.topic)
+        brokers = self._brokers()
+        name = brokers.of(message.topic)
+        if brokers.move is not None and brokers.move.holds(message.topic):
+            cost = 0 if message.qos else message.cost
+            return brokers.move.hold(partial(self.inject, message, key, done, kept), cost)
         if name:
             return self.of[name].inject(message, key, done, kept)
         self._brokers().counters["nobodys_topic"] += 1
@@ -84,10 +89,17 @@ class OwnSessionsOfSeveral:
         return True
 
     def inject_plain(self, topics: Sequence[bytes], payloads: Sequence[bytes], key: str) -> int:
-        of = self._brokers().of
+        of, move = self._brokers().of, self._brokers().move
         dropped = 0
         for name, some in groupby(zip(topics, payloads, strict=True), lambda each: of(each[0])):
             theirs = list(some)
+            if move is not None and (held := [each for each in theirs if move.holds(each[0])]):
+                theirs = [each for each in theirs if not move.holds(each[0])]
+                again = partial(
+                    self.inject_plain, [each for each, _ in held], [each for _, each in held], key
+                )
+                if not move.hold(again, sum(len(a) + len(b) for a, b in held)):
+                    dropped += len(held)
             if name:
                 dropped += self.of[name].inject_plain(
                     [topic for topic, _ in theirs], [payload for _, payload in theirs], key

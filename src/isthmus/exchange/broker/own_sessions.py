@@ -74,7 +74,7 @@ class OwnSessions:
         self.host = host
         self._node_id = node_id
         self._at = f"@{broker}" if broker else ""
-        self._login = login
+        self.login = login
         self._shares = shares
         self.linger_s = linger_s
         self._exchange = exchange
@@ -269,7 +269,7 @@ class OwnSessions:
     # ---- the broker ----------------------------------------------------------------------
 
     def connect(self, key: str, keep_alive: int, level: int) -> Connect:
-        username, password = self._login()
+        username, password = self.login()
         properties = NO_PROPERTIES
         lasts = False
         if key == SOURCE_KEY and self.source is not None:

@@ -17,13 +17,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from isthmus.cooperation.api import CooperationAlgorithm
+from isthmus.cooperation.api import CooperationAlgorithm, TopicMove
 from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.session import Session, SessionHost, Wire
 from isthmus.mqtt.filters.partition import Partition
 from isthmus.mqtt.filters.topics import matches, split_shared
+
+if TYPE_CHECKING:
+    from isthmus.exchange.broker.own_sessions import OwnSessions
+    from isthmus.exchange.split.kept import KeptSessions
+    from isthmus.exchange.split.moving import Move
+    from isthmus.exchange.split.split import Split
 
 __all__ = ["Brokers", "BrokersSettings"]
 
@@ -71,7 +78,7 @@ class Brokers:
     """All of one node's."""
 
     def __init__(self, host: Host, settings: BrokersSettings, counters: Counter[str]) -> None:
-        self._host = host
+        self.host = self._host = host
         self.counters = counters
         self.names = settings.names
         self.home = settings.default or settings.names[0]
@@ -87,15 +94,30 @@ class Brokers:
         self._topics: _Topics = self.of.__self__  # type: ignore[attr-defined]
         self._filters: dict[str, tuple[str, ...]] = {}
         self._stopped = False
+        self.splits: dict[Split, None] = {}
+        """The clients' sessions, as long as they last."""
+        self.move: Move | None = None
+        """Of topics, from one of them to another."""
+        self.last_move: Move | None = None
+        """For people to see."""
+        self.moved_wills: dict[str, None] = {}
+        """Clients whose wills are at a broker that their topics have left: the node's to send."""
+        self._own: Mapping[str, OwnSessions] = {}
         self.on_away: Callable[[str], None] = lambda _: None
         """Told of each broker that goes."""
         self._sessions: SessionHost
         self._greeting: Callable[[str], bytes] = lambda _: b""
 
-    def join(self, sessions: SessionHost, greeting: Callable[[str], bytes]) -> None:
+    def join(
+        self,
+        sessions: SessionHost,
+        greeting: Callable[[str], bytes],
+        own: Mapping[str, OwnSessions] = MappingProxyType({}),
+    ) -> None:
         """Who makes connections; `greeting`: the node's own CONNECT for a broker."""
-        self._sessions = sessions
+        self.sessions = self._sessions = sessions
         self._greeting = greeting
+        self._own = own
 
     # ---- which topic lives where -----------------------------------------------------------
 
@@ -107,16 +129,67 @@ class Brokers:
         """The brokers that have topics which a subscription to `topic_filter` matches."""
         found = self._filters.get(topic_filter)
         if found is None:
-            _, matched = split_shared(topic_filter)
-            said = None if self.algorithm is None else self.algorithm.brokers_of(matched)
-            if said is None:
-                found = self._partition.matching(matched)
-            else:
-                found = tuple(dict.fromkeys(map(self._known, said)))
+            found = self.matching_before(topic_filter)
+            if self.move is not None and self.move.is_under_way:
+                found = tuple(dict.fromkeys((*found, *self.move.matching(topic_filter))))
             if len(self._filters) >= MAX_TOPICS:
                 self._filters.clear()
             self._filters[topic_filter] = found
         return found
+
+    def place_of(self, topic: str) -> str:
+        """Its broker; empty if it has none."""
+        return self.of(topic.encode())
+
+    @property
+    def topics_move(self) -> bool:
+        """Whether a topic may have lived at another broker before."""
+        return self.algorithm is not None and self.algorithm.places_topics
+
+    # ---- topics that move ------------------------------------------------------------------
+
+    def begin_move(
+        self, wanted: TopicMove, sessions: KeptSessions, over: Callable[[str], None]
+    ) -> Move:
+        """Raises `ValueError` if that cannot be now."""
+        from isthmus.exchange.split.moving import Move  # it is seldom needed
+
+        if self.move is not None and self.move.is_under_way:
+            raise ValueError(f"{self.move.wanted.name} is under way; one at a time")
+        before, self.move = self.move, Move(self, self._own, sessions, wanted, over)
+        try:
+            self.move.begin()
+        except ValueError:
+            self.move = before
+            raise
+        self.last_move = self.move
+        return self.move
+
+    def moved(self, move: Move) -> None:
+        """There is nothing more to it."""
+        if self.move is move:
+            self.move = None
+        self.matching_changed()
+
+    def matching_changed(self) -> None:
+        self._filters.clear()
+
+    def login_at(self, name: str) -> tuple[str | None, bytes | None]:
+        """The node's own."""
+        return self._own[name].login()
+
+    def note_will(self, client_id: str) -> None:
+        self.moved_wills[client_id] = None
+        if len(self.moved_wills) > MAX_TOPICS:
+            del self.moved_wills[next(iter(self.moved_wills))]
+
+    def matching_before(self, topic_filter: str) -> tuple[str, ...]:
+        """Likewise, without those where topics are still to go."""
+        _, matched = split_shared(topic_filter)
+        said = None if self.algorithm is None else self.algorithm.brokers_of(matched)
+        if said is None:
+            return self._partition.matching(matched)
+        return tuple(dict.fromkeys(map(self._known, said)))
 
     def _known(self, name: str) -> str:
         if name and name not in self._brokers:

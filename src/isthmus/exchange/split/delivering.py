@@ -18,6 +18,7 @@ from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import (
     PUBACK,
+    PUBCOMP,
     PUBREC,
     PUBREL,
     QOS,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.split import Split
 
 __all__ = ["Delivering"]
+
+_QOS_2 = 0x04
 
 
 class Delivering:
@@ -64,7 +67,7 @@ class Delivering:
         if pos + 5 > offsets[at + 1]:
             return at
         pos += 3 + (data[pos + 1] << 8 | data[pos + 2])
-        if self._held or pos + 2 > offsets[at + 1]:
+        if self._held or pos + 2 > offsets[at + 1] or self.identifiers.is_new:
             return at
         beginning, to_id = data[start:pos], pos - start
         name, qos, take = part.name, data[start] >> 1 & 3, self.identifiers.take
@@ -128,6 +131,9 @@ class Delivering:
             raise RemoteProtocolError("no packet identifier is free for a broker's message")
         if packet_id != theirs:
             frame = b"%b%b%b" % (frame[:at], packet_id.to_bytes(2), frame[at + 2 :])
+        if frame[0] & QOS == _QOS_2 and self.identifiers.is_to_be_cleared(packet_id):
+            # It may hold it of a message that it was sent before the node was restarted.
+            self._split.answer(acknowledgment(PUBREL, packet_id))
         self._split.answer(frame)
 
     def release(self, part: Part, frame: bytes) -> None:
@@ -141,6 +147,9 @@ class Delivering:
         """The client's PUBACK, PUBREC or PUBCOMP."""
         at = body_offset(frame, 0)
         packet_id = packet_id_at(frame, at)
+        if head == PUBCOMP and packet_id in self.identifiers.clearing:
+            self.identifiers.clearing.discard(packet_id)
+            return
         delivery = self.identifiers.deliveries.get(packet_id)
         if delivery is None:
             return

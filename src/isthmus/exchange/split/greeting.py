@@ -162,7 +162,10 @@ class Greeting:
             connack = replace(connack, session_present=self._resumes)
             frame = encode(connack, self.connect.protocol_level)
         self.over = True
-        self._split.let_in(connack, frame, kept or KeptSession())
+        if kept is None:
+            kept = KeptSession()
+            kept.identifiers.is_new = self._resumes
+        self._split.let_in(connack, frame, kept)
 
     # ---- what each is told -----------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def _unchanged(broker: str, qos: int) -> Delivery:
 class Identifiers:
     """Of one client's session."""
 
-    __slots__ = ("_changed", "_last", "deliveries", "open")
+    __slots__ = ("_changed", "_last", "cleared", "clearing", "deliveries", "is_new", "open")
 
     def __init__(self) -> None:
         self.deliveries: dict[int, Delivery] = {}
@@ -53,10 +53,17 @@ class Identifiers:
         self._last = 0
         self.open: set[int] = set()
         """What was sent on the present connection."""
+        self.is_new = False
+        """The session is older: the client may hold identifiers that nothing is known of."""
+        self.cleared: set[int] = set()
+        """Which ones it holds of nothing older, then."""
+        self.clearing: set[int] = set()
+        """Of which it is released, so that it does not take the next message for that one."""
 
     def begin(self) -> Iterator[int]:
         """A connection begins: which ones of nobody's the client is to be released of now."""
         self.open.clear()
+        self.clearing.clear()
         for packet_id, delivery in list(self.deliveries.items()):
             if delivery.broker:
                 continue
@@ -88,6 +95,14 @@ class Identifiers:
         self.open.add(packet_id)
         return packet_id
 
+    def is_to_be_cleared(self, packet_id: int) -> bool:
+        """Whether the client is to be released of it first; once for each."""
+        if not self.is_new or packet_id in self.cleared:
+            return False
+        self.cleared.add(packet_id)
+        self.clearing.add(packet_id)
+        return True
+
     def _find(self, broker: str, theirs: int) -> int | None:
         delivery = self.deliveries.get(theirs)
         if delivery is not None and delivery.broker == broker and not delivery.theirs:
@@ -97,6 +112,10 @@ class Identifiers:
     def is_open(self, broker: str, theirs: int) -> bool:
         """Whether it was sent on the present connection and is not answered."""
         return self._find(broker, theirs) in self.open
+
+    def has(self, broker: str) -> bool:
+        """Whether something of that broker was sent and is not answered."""
+        return any(self.deliveries[each].broker == broker for each in self.open)
 
     def done(self, packet_id: int) -> Delivery | None:
         """The client has answered for the last time."""

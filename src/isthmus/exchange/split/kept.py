@@ -15,7 +15,7 @@ is asked.  Sessions expire at the brokers: what is kept here counts only if one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -25,14 +25,16 @@ from isthmus.exchange import kept_records
 from isthmus.exchange.host import Host
 from isthmus.exchange.journal import Journal
 from isthmus.exchange.split.identifiers import Identifiers
-from isthmus.mqtt.filters.topics import check_topic_filter
-from isthmus.mqtt.packets import Subscription
+from isthmus.mqtt.filters.topics import check_topic_filter, matches
+from isthmus.mqtt.packets import Connect, Subscription
+from isthmus.mqtt.properties import Properties
+from isthmus.mqtt.publish_layout import DUP, QOS, publish_id, topic_bounds
 
 if TYPE_CHECKING:
     from isthmus.exchange.split.part import Part
     from isthmus.exchange.split.split import Split
 
-__all__ = ["STATE_NAME", "STATE_VERSION", "KeptSession", "KeptSessions", "Wanted"]
+__all__ = ["STATE_NAME", "STATE_VERSION", "Copies", "KeptSession", "KeptSessions", "Wanted"]
 
 MAX_AWAY: Final = 65_536
 STATE_NAME: Final = "split-sessions"
@@ -53,6 +55,37 @@ class Wanted(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
+class Copies:
+    """What was retained elsewhere and published anew where its topics went (`moving`).
+
+    A session that had subscribed there gets it as any message, though it has had it; so each is
+    known by topic and payload, and goes no further.
+    """
+
+    payloads: Mapping[str, Sequence[bytes]]
+    """By topic; shared by all sessions."""
+    filters: tuple[str, ...]
+    """What the session had subscribed to there."""
+    came: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Which of them have, with the broker's identifier: it may repeat them."""
+
+    def takes(self, frame: bytes) -> bool:
+        """Whether a PUBLISH is one of them, which has not come yet."""
+        begin, end = topic_bounds(frame)
+        topic = frame[begin:end].decode()
+        payloads, known = self.payloads.get(topic), len(self.came)
+        if payloads is None or not any(matches(each, topic) for each in self.filters):
+            return False
+        packet_id = publish_id(frame) if frame[0] & QOS else 0
+        for at, payload in enumerate(payloads):
+            if frame.endswith(payload):
+                before = self.came.setdefault((topic, at), packet_id)
+                if before == packet_id and (frame[0] & DUP or len(self.came) > known):
+                    return True
+        return False
+
+
+@dataclass(eq=False, slots=True)
 class KeptSession:
     """One client's."""
 
@@ -69,6 +102,24 @@ class KeptSession:
     """Where its own QoS 2 messages went that it has not released."""
     refused: dict[str, dict[int, None]] = field(default_factory=dict)
     """By broker, QoS 2 messages that were refused under way; the broker may have them."""
+    quiet: dict[str, set[str]] = field(default_factory=dict)
+    """Of what is untold, what is to bring nothing that is retained: the client has had it."""
+    copies: dict[str, list[Copies]] = field(default_factory=dict)
+    """By broker, what the client has had and may come from there once more."""
+    connect: Connect | None = None
+    """How the client came last, in this life of the node; of an earlier one its login is missing,
+    and ``logged_in`` says whether it had one."""
+    logged_in: bool = False
+
+    def forget_copies(self, known: Collection[Copies]) -> None:
+        """They have come by now."""
+        for theirs in self.copies.values():
+            theirs[:] = [each for each in theirs if each not in known]
+
+    def remember(self, connect: Connect) -> None:
+        """How it comes now."""
+        self.connect = connect
+        self.logged_in = connect.username is not None or connect.password is not None
 
 
 class KeptSessions:
@@ -96,6 +147,13 @@ class KeptSessions:
     @property
     def connected(self) -> int:
         return len(self._connected)
+
+    def is_connected(self, client_id: str) -> bool:
+        return client_id in self._connected
+
+    def away(self) -> Iterator[tuple[str, KeptSession]]:
+        """Those that are kept of clients which are not connected."""
+        return ((each, self._sessions[each]) for each in self._away)
 
     def of(self, client_id: str) -> KeptSession | None:
         return self._sessions.get(client_id)
@@ -207,10 +265,22 @@ def _record(client_id: str, session: KeptSession | None) -> bytes:
             "id": client_id,
             "brokers": list(session.brokers),
             "wanted": wanted,
+            **_how_it_came(session.connect, session.logged_in),
             "untold": {broker: list(theirs) for broker, theirs in session.untold.items()},
             "unwanted": {broker: list(theirs) for broker, theirs in session.unwanted.items()},
         }
     ).encode()
+
+
+def _how_it_came(connect: Connect | None, logged_in: bool) -> dict[str, object]:
+    """The login stays in memory."""
+    if connect is None:
+        return {}
+    return {
+        "level": connect.protocol_level,
+        "expiry": connect.properties.session_expiry_interval,
+        "logged_in": logged_in,
+    }
 
 
 def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession | None]:
@@ -218,6 +288,7 @@ def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession | Non
     if entry.keys() == {"id"}:
         return str(entry["id"]), None
     session = KeptSession({str(name): None for name in entry["brokers"] if name in names})
+    session.identifiers.is_new = True
     for broker, theirs in entry["wanted"].items():
         for topic_filter, qos, no_local, as_published, handling, identifier in theirs:
             check_topic_filter(topic_filter, shared_subscriptions=False)
@@ -228,6 +299,14 @@ def _read(record: bytes, names: tuple[str, ...]) -> tuple[str, KeptSession | Non
                 session.wanted.setdefault(broker, {})[topic_filter] = Wanted(
                     subscription, int(identifier)
                 )
+    if "level" in entry:
+        expiry = entry["expiry"]
+        session.connect = Connect(
+            str(entry["id"]),
+            protocol_level=int(entry["level"]),
+            properties=Properties(session_expiry_interval=None if expiry is None else int(expiry)),
+        )
+        session.logged_in = bool(entry["logged_in"])
     for kept, of_brokers in (
         (session.untold, entry.get("untold", {})),
         (session.unwanted, entry.get("unwanted", {})),

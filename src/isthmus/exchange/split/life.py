@@ -48,6 +48,7 @@ class PartEvent(Enum):
     LOST = "the connection ends"
     GONE = "the broker is away"
     BACK = "the broker is back"
+    ASKED = "subscriptions change by themselves"
     OVER = "the client's connection ends"
 
 
@@ -68,6 +69,7 @@ PART = table_of(
     RESTORING   RESTORED     OPEN
     RESTORING   LOST         LOOKING  LOOK
     RESTORING   OVER         CLOSED
+    OPEN        ASKED        RESTORING
     OPEN        LOST         LOOKING  LOOK
     OPEN        OVER         CLOSED
     LOOKING     GONE         AWAY

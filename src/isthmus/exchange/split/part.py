@@ -15,8 +15,10 @@ within the same bound.  QoS 0 is dropped and counted.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +29,7 @@ from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.framing import FrameBuffer, body_offset, scan
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.packets import ConnAck, SubAck, Subscribe, Subscription, Unsubscribe
@@ -43,6 +46,7 @@ from isthmus.mqtt.publish_layout import (
     packet_id_at,
     publish_answer,
     publish_id,
+    topic_bounds,
 )
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.tables import step
@@ -54,6 +58,9 @@ __all__ = ["Part"]
 
 RESTORED_AT_ONCE: Final = 100
 """Filters in one SUBSCRIBE."""
+SUBSCRIBED_S: Final = 5.0
+QUIET_S: Final = 1.0
+"""Within it what is retained comes for a subscription that was granted."""
 SILENT_S: Final = 10.0
 """A broker that says nothing for so long, although asked, is away."""
 
@@ -83,12 +90,17 @@ class Part(Session):
         "_heard",
         "_leaving",
         "_out",
+        "_quiet",
+        "_quiet_until_s",
         "_releasing",
         "_restoring",
         "_silent_s",
+        "_swallowed",
+        "_telling",
         "_timer",
         "_waiting",
         "_waiting_bytes",
+        "_watched",
         "followers",
         "max_packet_bytes",
         "name",
@@ -130,6 +142,15 @@ class Part(Session):
         self.quota = IDENTIFIERS
         self.refused_flags = 0
         self.max_packet_bytes = 1 << 32
+        self._telling: tuple[list[str], list[str]] = [], []
+        """What it is being subscribed to, and unsubscribed from."""
+        self._watched: set[int] = set()
+        """Of what is under way, what topics that move wait for."""
+        self._quiet: tuple[str, ...] = ()
+        """Filters for which what is retained has come elsewhere; MQTT 3.1.1 cannot ask for none."""
+        self._quiet_until_s = 0.0
+        self._swallowed: set[int] = set()
+        """At QoS 2, what came and does not go to the client."""
 
     def happens(self, event: PartEvent) -> None:
         self.state, actions = step(PART, self.state, event)
@@ -204,6 +225,8 @@ class Part(Session):
         self._early.clear()
         self._out.clear()
         self._restoring.clear()
+        self._watched.clear()
+        self._swallowed.clear()
         self.resume_writing()
         if self._early_held:
             self._early_held = False
@@ -340,14 +363,23 @@ class Part(Session):
         if granted.maximum_qos is not None:
             self.refused_flags |= 0x04 if granted.maximum_qos else QOS
 
-    def restore(self, kept: KeptSession) -> None:
+    def tell_more(self) -> None:
+        """What the client wants of this broker has changed by itself, as topics move.
+
+        If it is not open yet, it is told when it is.
+        """
+        if self.state is PartState.OPEN:
+            self.happens(PartEvent.ASKED)
+            self.restore(self.split.kept, again=True)
+
+    def restore(self, kept: KeptSession, *, again: bool = False) -> None:
         """Subscribe to what the client wants and this broker does not know, and the other way.
 
         If it knows nothing any more that is everything.  What is not answered is told again.  QoS 2
         messages that were refused are released first: their identifiers may be used again.
         """
         wanted = kept.wanted.get(self.name, {})
-        if not self.present:
+        if not self.present and not again:
             kept.untold[self.name] = dict.fromkeys(wanted)
             kept.unwanted.pop(self.name, None)
             kept.refused.pop(self.name, None)
@@ -355,10 +387,17 @@ class Part(Session):
         for packet_id in self._releasing:
             self.put(acknowledgment(PUBREL, packet_id))
         unwanted = list(kept.unwanted.get(self.name, ()))
+        self._telling = list(kept.untold.get(self.name, ())), unwanted
+        quiet = kept.quiet.get(self.name, set())
+        self._quiet = tuple(quiet) if self.split.level < 5 else ()
+        self._quiet_until_s = math.inf
         by_identifier: dict[int, list[Subscription]] = {}
         for name in kept.untold.get(self.name, ()):
             if (each := wanted.get(name)) is not None:
-                by_identifier.setdefault(each.identifier, []).append(each.subscription)
+                asked = each.subscription
+                if name in quiet and self.split.level == 5:
+                    asked = replace(asked, retain_handling=2)
+                by_identifier.setdefault(each.identifier, []).append(asked)
         for identifier, theirs in by_identifier.items():
             properties = (
                 Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
@@ -400,7 +439,8 @@ class Part(Session):
         if self._restoring or self._releasing or self.state is not PartState.RESTORING:
             return
         self.happens(PartEvent.RESTORED)
-        self.split.part_restored(self)
+        self._quiet_until_s = self.host.now() + QUIET_S
+        self.split.part_restored(self, *self._telling)
         for frame in [each for each in self._waiting if each[0] == PUBREL]:
             self._waiting.remove(frame)  # no PUBLISH that waits for them is to be before them
             self._waiting_bytes -= len(frame)
@@ -432,12 +472,14 @@ class Part(Session):
             after = at
             if self.state is PartState.OPEN and split.is_open:
                 head = data[offsets[at]]
-                if head & _KIND_AND_QOS == PUBLISH:
+                if head == PUBACK:
+                    after = self._acknowledged(data, offsets, at)
+                elif head & RETAIN or split.kept.copies:
+                    pass  # it may be a copy of what the client has had
+                elif head & _KIND_AND_QOS == PUBLISH:
                     after = _after_plain(data, offsets, at)
                 elif head & 0xF0 == PUBLISH:
                     after = split.delivering.take(self, data, offsets, at)
-                elif head == PUBACK:
-                    after = self._acknowledged(data, offsets, at)
             if after > at:
                 split.answer(data[offsets[at] : offsets[after]])
             else:
@@ -451,7 +493,7 @@ class Part(Session):
     def _acknowledged(self, data: bytes, offsets: Sequence[int], at: int) -> int:
         """Where the row of PUBACKs ends that begins here and that the client waits for."""
         end, flight = len(offsets) - 1, self._flight
-        if self._waiting:
+        if self._waiting or self._watched:
             return at
         while at < end:
             start = offsets[at]
@@ -508,11 +550,15 @@ class Part(Session):
         head, split = frame[0], self.split
         kind = head & 0xF0
         if kind == PUBLISH:
-            split.delivering.publish(self, frame)
+            if self._is_copy(frame):
+                self._swallow(frame)
+            else:
+                split.delivering.publish(self, frame)
         elif head in (PUBACK, PUBREC, PUBCOMP):
             self._answered(head, frame)
         elif head == PUBREL:
-            split.delivering.release(self, frame)
+            if not self._swallowed or not self._releases_swallowed(frame):
+                split.delivering.release(self, frame)
         elif head in (_SUBACK, _UNSUBACK):
             packet_id = packet_id_at(frame, body_offset(frame, 0))
             if self._flight.get(packet_id) == head:
@@ -524,6 +570,71 @@ class Part(Session):
             split.part_auth(self, frame)
         elif head != _PINGRESP:
             raise RemoteProtocolError(f"packet type {head >> 4} from a broker")
+
+    def _is_copy(self, frame: bytes) -> bool:
+        """Of what is retained, and the client has had: its topic moves here, or has."""
+        copies = self.split.kept.copies.get(self.name, ())
+        return any(each.takes(frame) for each in copies) or (
+            frame[0] & RETAIN == RETAIN and self._is_known_retained(frame)
+        )
+
+    def is_quiet_on(self, topic_filter: str) -> None:
+        """What is retained for a subscription comes from another broker; for some time from now."""
+        self._quiet = (*self._quiet, topic_filter)
+        self._quiet_until_s = self.host.now() + SUBSCRIBED_S
+
+    def _is_known_retained(self, frame: bytes) -> bool:
+        """What has come elsewhere; or what a broker still retains that its topic has left."""
+        brokers = self.split.brokers
+        if self._quiet and self.host.now() > self._quiet_until_s:
+            self._quiet = ()
+        if not self._quiet and not brokers.topics_move:
+            return False
+        begin, end = topic_bounds(frame)
+        topic = frame[begin:end]
+        if any(matches(each, topic.decode()) for each in self._quiet):
+            return True
+        return brokers.of(topic) != self.name and not any(
+            each.subscription.retain_as_published  # it may be no retained message
+            for each in self.split.kept.wanted.get(self.name, {}).values()
+        )
+
+    def _swallow(self, frame: bytes) -> None:
+        """A PUBLISH that is not for the client, which has had it."""
+        if frame[0] & QOS:
+            packet_id = publish_id(frame)
+            answer = publish_answer(frame[0])
+            if answer == PUBREC:
+                self._swallowed.add(packet_id)
+            self.put(acknowledgment(answer, packet_id))
+            self.flush()
+
+    def _releases_swallowed(self, frame: bytes) -> bool:
+        packet_id = packet_id_at(frame, body_offset(frame, 0))
+        if packet_id not in self._swallowed:
+            return False
+        self._swallowed.discard(packet_id)
+        self.put(acknowledgment(PUBCOMP, packet_id))
+        self.flush()
+        return True
+
+    def watch_under_way(self) -> None:
+        """From now on nothing is sent on topics that move: what is under way can come to an end."""
+        acknowledgments = (PUBACK, PUBREC, PUBREL, PUBCOMP)
+        self._watched = {each for each, next_ in self._flight.items() if next_ in acknowledgments}
+
+    def has_under_way(self, moves: Callable[[bytes], bool]) -> bool:
+        """Whether the broker has not answered something that may be on such a topic."""
+        if self._watched:
+            return True
+        for frame in self._waiting:
+            if frame[0] & 0xF0 == PUBLISH:
+                begin, end = topic_bounds(frame)
+                if moves(frame[begin:end]):
+                    return True
+            elif frame[0] == PUBREL:
+                return True
+        return False
 
     def _answered(self, head: int, frame: bytes) -> None:
         """The broker acknowledges what the client has sent."""
@@ -539,6 +650,7 @@ class Part(Session):
         else:
             # Also a PUBACK for QoS 2, as RabbitMQ's, is the last word.
             del self._flight[packet_id]
+            self._watched.discard(packet_id)
             self.split.released(packet_id)
         self.split.answer(frame)
         self._send_waiting()

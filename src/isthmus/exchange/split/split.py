@@ -23,8 +23,10 @@ told nothing from within a call of `write`; each of its packet identifiers is an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from isthmus.exchange.client.checks import TopicAliases
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Split"]
 
+COPIES_S: Final = 30.0
+"""After a client is back, what came for it meanwhile has come."""
 IDLE_BEAT_S: Final = 30.0
 """How often brokers are asked for a sign of life if the client's keep-alive is off."""
 
@@ -90,6 +94,11 @@ class Split:
         self.subscribing = Subscribing(self)
         self._kept = KeptSession()
         self._parts: dict[str, Part] = {}
+        self._held: deque[tuple[bytes, bytes]] = deque()
+        """By topic, what waits because that moves to another broker."""
+        self._held_bytes = 0
+        self._is_held = False
+        """The client is not read on its account."""
         self._aliases = TopicAliases()
         self._aliases.maximum = IDENTIFIERS
         self._over = False
@@ -115,6 +124,11 @@ class Split:
         return self.greeting is not None and self.greeting.over and not self._over
 
     @property
+    def kept(self) -> KeptSession:
+        """What outlives its connection, if its session does."""
+        return self._kept
+
+    @property
     def standing(self) -> list[str]:
         """At which brokers the client has a session that stands."""
         return [name for name, part in self._parts.items() if part.state is PartState.OPEN]
@@ -123,6 +137,7 @@ class Split:
         self.host.call_soon(self._opened)
 
     def _opened(self) -> None:
+        self.brokers.splits[self] = None
         self._session.connection_made(self)
 
     # ---- a wire ----------------------------------------------------------------------------
@@ -197,6 +212,10 @@ class Split:
 
     # ---- parts -----------------------------------------------------------------------------
 
+    def part_at(self, name: str) -> Part | None:
+        """The session at a broker, if there is one."""
+        return self._parts.get(name)
+
     def has_part(self, name: str) -> bool:
         return name in self._parts
 
@@ -268,6 +287,11 @@ class Split:
         greeting = self.greeting
         assert greeting is not None
         self._kept = self.subscribing.kept = kept
+        self._kept.remember(greeting.connect)
+        if kept.copies:
+            known = [each for theirs in kept.copies.values() for each in theirs]
+            self.host.call_later(COPIES_S, partial(kept.forget_copies, known))
+        self.brokers.moved_wills.pop(greeting.client_id, None)
         self.sessions.accepted(greeting.client_id, self, kept, greeting.expiry_s > 0)
         accepted = [part for part in self._parts.values() if part.is_accepted]
         for part in accepted:
@@ -288,11 +312,17 @@ class Split:
             self.delivering.forget(part)
         part.restore(self._kept)
 
-    def part_restored(self, part: Part) -> None:
+    def part_restored(self, part: Part, told: Iterable[str], untold: Iterable[str]) -> None:
         """It has answered all that it was told of."""
-        untold = self._kept.untold.pop(part.name, None)
-        unwanted = self._kept.unwanted.pop(part.name, None)
-        if untold or unwanted:
+        changed = False
+        self._kept.quiet.get(part.name, set()).difference_update(told)
+        for of_brokers, filters in ((self._kept.untold, told), (self._kept.unwanted, untold)):
+            theirs = of_brokers.get(part.name, {})
+            for each in filters:
+                changed = theirs.pop(each, 0) is None or changed
+            if not theirs:
+                of_brokers.pop(part.name, None)
+        if changed:
             self.kept_changed()
 
     def restored(self, part: Part, refused: int) -> None:
@@ -331,6 +361,9 @@ class Split:
 
     def _messages(self, data: bytes, offsets: Sequence[int], at: int) -> int:
         """Where the row ends that begins with this PUBLISH and has gone to its broker."""
+        move = self.brokers.move
+        if move is not None and move.is_under_way:
+            return at
         start, stop = offsets[at], offsets[at + 1]
         qos = data[start] & QOS
         begin = start + 1
@@ -393,9 +426,48 @@ class Split:
         if not name:
             self.refuse_publish(frame, ReasonCode.TOPIC_NAME_INVALID, "")
             return
-        if head & QOS == _QOS_2:
+        move = self.brokers.move
+        if move is not None and move.holds(topic):
+            self._hold(topic, frame)
+        else:
+            self._send(name, frame)
+
+    def _send(self, name: str, frame: bytes) -> None:
+        if frame[0] & QOS == _QOS_2:
             self._kept.releases[publish_id(frame)] = name
         self.part(name).send(frame)
+
+    def _hold(self, topic: bytes, frame: bytes) -> None:
+        """Until it is clear at which broker the topic lives."""
+        self._held.append((topic, frame))
+        self._held_bytes += len(frame)
+        if self._held_bytes > self.relay.limits.buffer_bytes and not self._is_held:
+            self._is_held = True
+            self.stop_reading_client()
+
+    def release_held(self) -> None:
+        """It is clear now."""
+        held, self._held = self._held, deque()
+        self._held_bytes = 0
+        for topic, frame in held:
+            if self._over:
+                break
+            name = self.brokers.of(topic)
+            if name:
+                self._send(name, frame)
+            else:
+                self.refuse_publish(frame, ReasonCode.TOPIC_NAME_INVALID, "")
+        for part in self._parts.values():
+            part.flush()
+        if self._is_held:
+            self._is_held = False
+            self.read_client_again()
+
+    def note_will(self, broker_of: Callable[[str], str]) -> None:
+        """If its topic has left the broker that has the will, the node sees to it."""
+        will = self.greeting.connect.will if self.greeting is not None else None
+        if will is not None and broker_of(will.topic) != self.brokers.place_of(will.topic):
+            self.brokers.note_will(self.client_id)
 
     def refuse_publish(self, frame: bytes, code: ReasonCode, broker: str) -> None:
         """A PUBLISH that no broker gets: MQTT 5 says so, MQTT 3.1.1 has to close."""
@@ -515,6 +587,8 @@ class Split:
             return  # what was handed on was the end already
         was_open = self.is_open
         self._over = True
+        self.brokers.splits.pop(self, None)
+        self.brokers.counters["publishes_held_and_left"] += len(self._held)
         if self._beating is not None:
             self._beating.cancel()
         for part in self._parts.values():

@@ -22,6 +22,7 @@ from isthmus.exchange.split.kept import KeptSession, Wanted
 from isthmus.exchange.split.life import PartState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
+from isthmus.mqtt.filters.topics import split_shared
 from isthmus.mqtt.packets import (
     SubAck,
     Subscribe,
@@ -170,7 +171,14 @@ class Subscribing:
     def subscribe(self, frame: bytes) -> None:
         packet = decode(frame, self._split.level)
         assert isinstance(packet, Subscribe)
-        matching = self._split.brokers.matching
+        matching, move = self._split.brokers.matching, self._split.brokers.move
+        if move is not None and move.is_under_way:
+            for each in packet.subscriptions:
+                _, matched = split_shared(each.topic_filter)
+                for name in move.gained(each.topic_filter):
+                    self._split.part(name).is_quiet_on(matched)
+                if matched == each.topic_filter:
+                    move.note_subscriber(self.kept, matched)
         self._ask(Request(packet, [matching(e.topic_filter) for e in packet.subscriptions]), frame)
 
     def unsubscribe(self, frame: bytes) -> None:
@@ -286,6 +294,10 @@ class Subscribing:
                         unwanted[topic_filter] = None
                     untold.pop(topic_filter, None)
         self._split.kept_changed()
+
+    def requests(self) -> list[Request]:
+        """What is not answered."""
+        return list(self._requests.values())
 
     def over(self) -> None:
         self._requests.clear()

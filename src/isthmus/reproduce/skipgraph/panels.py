@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from isthmus.reproduce.skipgraph.figures import Panel, Panels, Series
+from isthmus.reproduce.panels import Panel, Panels, Series
 from isthmus.reproduce.skipgraph.paper import Figures, h_mrf, h_sfb
 
 __all__ = ["NAMES", "PATTERN_LETTERS", "panels_of"]

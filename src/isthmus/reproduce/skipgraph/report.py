@@ -23,8 +23,9 @@ from isthmus.bench.report.setup import machine
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.narration import clock
+from isthmus.reproduce.panels import panels_figure
 from isthmus.reproduce.skipgraph.experiments import LARGEST, Extent
-from isthmus.reproduce.skipgraph.figures import panels_figure, write_figures
+from isthmus.reproduce.skipgraph.figures import write_figures
 from isthmus.reproduce.skipgraph.jobs import Rows
 from isthmus.reproduce.skipgraph.panels import panels_of
 from isthmus.reproduce.skipgraph.tables import TITLES, tables_of

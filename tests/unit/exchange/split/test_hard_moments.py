@@ -8,6 +8,7 @@ from isthmus.exchange.split.brokers import LOOK_S, SLICE
 from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
+    ConnAck,
     PingReq,
     PubAck,
     PubComp,
@@ -378,3 +379,24 @@ def test_a_broker_that_has_forgotten_what_is_not_answered_has_its_share_all_the_
         3,
         4,
     ]
+
+
+def test_after_a_restart_a_client_is_released_of_what_it_may_hold() -> None:
+    """Another broker's message had that identifier, and the client has not been told to let go."""
+    rig = SplitRig()
+    client = rig.client(clean_start=False, properties=FOR_EVER)
+    one = rig.connects("one")
+    one.accepts(session_present=True)
+    two = rig.connects("two")
+    two.accepts(session_present=True)
+    assert isinstance(client.heard()[0], ConnAck)
+    one.say(Publish("x", b"new", 2, packet_id=7))
+    assert client.heard() == [PubRel(7), Publish("x", b"new", 2, packet_id=7)]
+    client.say(PubComp(7, R.PACKET_IDENTIFIER_NOT_FOUND), PubRec(7))
+    assert one.heard() == [PubRec(7)]
+    one.say(PubRel(7))
+    assert client.heard() == [PubRel(7)]
+    client.say(PubComp(7))
+    assert one.heard() == [PubComp(7)]
+    one.say(Publish("x", b"next", 2, packet_id=7))
+    assert client.heard() == [Publish("x", b"next", 2, packet_id=7)]
