@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from isthmus.config.addresses import Address, BrokerUrl
 from isthmus.config.fields import ip_version, is_loopback, topic_filter
-from isthmus.config.files import PROTECT, Cooperation, Limits, Listen, option_error
+from isthmus.config.files import OF_SEVERAL, PROTECT, Cooperation, Limits, Listen, option_error
 from isthmus.config.mistakes import (
     Loc,
     Mistakes,
@@ -172,7 +172,7 @@ def _broker_contradictions(data: Table) -> Mistakes:
     if isinstance(data.get("broker"), list):
         yield from _several_brokers(data)
     else:
-        for key in ("name", "topics"):
+        for key in OF_SEVERAL:
             if key in raw_table(data, "broker"):
                 yield (
                     ("broker", key),

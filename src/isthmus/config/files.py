@@ -104,6 +104,8 @@ PROTECT = (
 """What to do about links that leave the machine."""
 NODE_ID = r"^[A-Za-z0-9._-]{1,64}$"
 MAX_BROKERS = 256
+OF_SEVERAL = ("name", "topics", "away")
+"""Keys of ``[broker]`` that one of several has."""
 MAX_TOPIC_FILTERS = 1_000
 """Of one broker."""
 
@@ -165,6 +167,7 @@ class BrokerTable(Section):
     topics: Annotated[tuple[TopicFilter, ...], Field(strict=False)] | None = Field(
         default=None, max_length=MAX_TOPIC_FILTERS, examples=[["plant/#"]]
     )
+    away: Literal["refuse", "hold"] = Field(default="refuse", examples=["refuse"])
     url: BrokerUrlField = Field(examples=["mqtt://127.0.0.1:1884"])
     username: str | None = Field(default=None, min_length=1, examples=["isthmus"])
     password: PasswordField | None = Field(default=None, repr=False)
@@ -348,7 +351,7 @@ class NodeConfig(Section):
         tables = [table.model_dump(mode=mode) for table in brokers]
         if self.has_several_brokers:
             return tables
-        return {key: each for key, each in tables[0].items() if key not in ("name", "topics")}
+        return {key: each for key, each in tables[0].items() if key not in OF_SEVERAL}
 
     @property
     def broker(self) -> BrokerTable:

@@ -144,6 +144,7 @@ class Node:
             tuple(tables),
             {name: table.topics for name, table in tables.items() if table.topics is not None},
             default[0] if default else "",
+            frozenset(name for name, table in tables.items() if table.away == "hold"),
         )
 
     def _make_exchange(self) -> Exchange:

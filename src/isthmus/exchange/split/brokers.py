@@ -50,6 +50,8 @@ class BrokersSettings:
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     default: str = ""
     """Who has what no other has; empty: nobody."""
+    holding: frozenset[str] = frozenset()
+    """For whom messages of MQTT 5 clients wait while they are away, as those of 3.1.1 do."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Brokers:
         self.host = self._host = host
         self.counters = counters
         self.names = settings.names
+        self.holding = settings.holding
         self.home = settings.default or settings.names[0]
         """Who is asked first about a client."""
         self.algorithm: CooperationAlgorithm | None = None

@@ -9,8 +9,8 @@ most, and one message.  Beyond that the client is not read while the session is 
 takes no longer than ``limits.broker_timeout_s``; at other times, when answers of the client may be
 what is waited for, MQTT 5 refuses the message (0x97) and MQTT 3.1.1 ends the connection.
 
-While the broker is away, MQTT 5 refuses QoS 1 and 2 (0x83); MQTT 3.1.1, which cannot, holds them
-within the same bound.  QoS 0 is dropped and counted.
+While the broker is away, MQTT 5 refuses QoS 1 and 2 (0x83), or holds them (``away = "hold"``), as
+MQTT 3.1.1 does, which cannot refuse them; within the same bound.  QoS 0 is dropped and counted.
 """
 
 from __future__ import annotations
@@ -783,12 +783,13 @@ class Part(Session):
             return
         if head in (_SUBSCRIBE, _UNSUBSCRIBE):
             self.split.subscribing.cannot(self, packet_id_at(frame, body_offset(frame, 0)))
-        elif self.state is PartState.AWAY and (
-            head == PUBREL or (head & QOS and self.split.level != 5)
-        ):
+        elif self.state is PartState.AWAY and (head == PUBREL or (head & QOS and self._holds)):
             size = self._waiting_bytes + len(frame)
             if self._waiting and size > self.split.relay.limits.buffer_bytes:
-                self.split.refuse_by_closing(self.name)
+                if self.split.level == 5 and head != PUBREL:
+                    self._refuse(frame, ReasonCode.QUOTA_EXCEEDED)
+                else:
+                    self.split.refuse_by_closing(self.name)
             else:
                 self._waiting.append(frame)
                 self._waiting_bytes = size
@@ -801,6 +802,11 @@ class Part(Session):
             self._refuse(frame, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
         else:
             self._refuse(frame, ReasonCode.NOT_AUTHORIZED)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether messages wait for a broker that is away: MQTT 3.1.1 cannot refuse them."""
+        return self.split.level != 5 or self.name in self.split.brokers.holding
 
     def _refuse_waiting(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0

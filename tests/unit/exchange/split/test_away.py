@@ -435,3 +435,24 @@ def test_the_algorithm_decides_where_topics_live() -> None:
     client.say(Publish("x", b"2"))
     assert rig.one.heard() == [Publish("x", b"2")]
     assert rig.exchange.broker_names == ("one", "two")
+
+
+def test_a_broker_may_be_waited_for_in_mqtt_5_too() -> None:
+    """As far as `buffer_bytes` goes; what is under way when it goes is refused as otherwise."""
+    rig = SplitRig()
+    rig.brokers.holding = frozenset(("two",))
+    client, two = with_two(rig)
+    rig.goes("two", two)
+    first, second = (Publish("two/x", bytes(300), 1 + n, packet_id=3 + n) for n in range(2))
+    more = [Publish("two/x", bytes(300), 1, packet_id=10 + n) for n in range(3)]
+    client.say(first, second, *more, Publish("two/x", b"0"))
+    assert client.heard() == [PubAck(11, R.QUOTA_EXCEEDED), PubAck(12, R.QUOTA_EXCEEDED)]
+    assert rig.exchange.counters["broker_away_dropped"] == 1
+    rig.comes_back("two")
+    two = rig.connects("two")
+    two.accepts()
+    two.heard()
+    two.say(SubAck(65_535, (R.SUCCESS,)))
+    assert two.heard() == [first, second, more[0]]
+    two.say(PubAck(3), PubAck(10))
+    assert client.heard() == [PubAck(3), PubAck(10)]
