@@ -204,7 +204,29 @@ def test_the_tiling_outlives_a_restart() -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [14, 64, 65, 69, 77, 100, 133, 148, 164, 282, 315, 345, 1221, 1273, 1317, 1431]
+    "seed",
+    [
+        14,
+        64,
+        65,
+        69,
+        77,
+        100,
+        133,
+        148,
+        164,
+        282,
+        315,
+        345,
+        1221,
+        1273,
+        1317,
+        1431,
+        10021,
+        10283,
+        10694,
+        10761,
+    ],
 )
 def test_schedules_that_have_failed(seed: int) -> None:
     run_moving_cells(seed)

@@ -22,6 +22,8 @@ from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    PingReq,
+    PingResp,
     PubAck,
     PubComp,
     Publish,
@@ -101,6 +103,12 @@ class Envoy:
     def _too_late(self) -> None:
         self.over("no answer")
 
+    def is_back(self) -> bool:
+        """Whether the client itself is there, or is coming."""
+        return self._over or any(
+            split.client_id == self.client_id for split in self._brokers.splits
+        )
+
     def subscribe(self, session: _EnvoySession) -> None:
         kept = self._kept
         wanted = kept.wanted.get(self.name, {})
@@ -125,11 +133,18 @@ class Envoy:
             self.granted()
 
     def granted(self) -> None:
-        """Nothing is to be told any more; what is retained is on its way, in MQTT 3.1.1."""
+        """Nothing is to be told any more; what is retained is on its way, in MQTT 3.1.1.
+
+        What comes too late for the envoy comes to the client; it stays `quiet` until then.
+        """
         self._kept.untold.pop(self.name, None)
-        self._kept.quiet.pop(self.name, None)
         self._kept.asked.pop(self.name, None)
         self._kept.brokers[self.name] = None
+        assert self._session is not None
+        self._session.say(PingReq())
+
+    def has_answered(self) -> None:
+        """It has said what it had to say by then, or nearly."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._host.call_later(GRACE_S, lambda: self.over(""))
@@ -162,10 +177,15 @@ class _EnvoySession(Session):
 
     def connection_made(self, wire: Wire) -> None:
         self.established(wire, MAX_BUFFER_BYTES)
+        if self._envoy.is_back():
+            wire.abort()  # rather than take the client's own session over
+            return
         self._stands = True
         self.say(self._connect)
 
-    def say(self, packet: Connect | Subscribe | PubAck | PubRec | PubComp | Disconnect) -> None:
+    def say(
+        self, packet: Connect | Subscribe | PingReq | PubAck | PubRec | PubComp | Disconnect
+    ) -> None:
         if self._stands:
             self.wire.write(encode(packet, self.level))
 
@@ -208,6 +228,8 @@ class _EnvoySession(Session):
                 self.say((PubAck, PubRec)[qos - 1](packet_id))
             case PubRel(packet_id=packet_id):
                 self.say(PubComp(packet_id))
+            case PingResp():
+                self._envoy.has_answered()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone()

@@ -96,7 +96,7 @@ class KeptSession:
     untold: dict[str, dict[str, None]] = field(default_factory=dict)
     """Of these, what a broker that was away has not granted yet."""
     asked: dict[str, set[str]] = field(default_factory=dict)
-    """Of what is untold, what a broker was asked for and may have granted."""
+    """What a broker was asked for and may have granted: nobody has heard."""
     unwanted: dict[str, dict[str, None]] = field(default_factory=dict)
     """What a broker that was away is to be unsubscribed from."""
     identifiers: Identifiers = field(default_factory=Identifiers)

@@ -275,9 +275,11 @@ class Move:
             for name in self._to:
                 asked = session.asked.get(name, ())
                 unasked = [each for each in session.untold.get(name, ()) if each not in asked]
-                known = [each for each in session.wanted.get(name, ()) if each not in unasked]
-                known += session.unwanted.get(name, ())  # of which the broker may not know yet
-                filters = tuple(each for each in known if split_shared(each)[1] == each)
+                known = {each for each in session.wanted.get(name, ()) if each not in unasked}
+                known |= set(session.unwanted.get(name, ()))  # of which it may not know yet
+                filters = tuple(
+                    sorted(each for each in known.union(asked) if split_shared(each)[1] == each)
+                )
                 self._note_copies(session, name, filters)
 
     def note_subscriber(self, session: KeptSession, topic_filter: str) -> None:
@@ -450,7 +452,7 @@ class Move:
     def _send_envoys(self) -> None:
         while self._away and len(self._under_way) < ENVOYS:
             envoy = self._away.popleft()
-            if self._sessions.is_connected(envoy.client_id):
+            if envoy.is_back():
                 continue  # it has come back, and is looked after with those who are connected
             self._under_way.add(envoy)
             self.envoys += 1

@@ -315,8 +315,8 @@ class Split:
     def part_restored(self, part: Part, told: Iterable[str], untold: Iterable[str]) -> None:
         """It has answered all that it was told of."""
         changed = False
-        for kept in (self._kept.quiet, self._kept.asked):
-            kept.get(part.name, set()).difference_update(told)
+        self._kept.quiet.pop(part.name, None)
+        self._kept.asked.get(part.name, set()).difference_update(told)
         for of_brokers, filters in ((self._kept.untold, told), (self._kept.unwanted, untold)):
             theirs = of_brokers.get(part.name, {})
             for each in filters:

@@ -282,6 +282,8 @@ class Subscribing:
                 identifiers = packet.properties.subscription_identifiers
                 for each, is_untold in request.granted(name):
                     wanted[each.topic_filter] = Wanted(each, identifiers[0] if identifiers else 0)
+                    if not is_untold:
+                        self.kept.asked.get(name, set()).discard(each.topic_filter)
                     unwanted.pop(each.topic_filter, None)
                     if is_untold:
                         untold[each.topic_filter] = None
@@ -300,6 +302,11 @@ class Subscribing:
         return list(self._requests.values())
 
     def over(self) -> None:
+        for request in self._requests.values():
+            if isinstance(request.packet, Subscribe):
+                for name in request.brokers:  # which may have granted it
+                    filters = (each.topic_filter for each in request.packet.subscriptions)
+                    self.kept.asked.setdefault(name, set()).update(filters)
         self._requests.clear()
 
 
