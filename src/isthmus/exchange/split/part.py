@@ -71,9 +71,8 @@ _FILTER_BYTES: Final = 3
 
 _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 _CONNACK, _PINGRESP, _DISCONNECT, _AUTH = 0x20, 0xD0, 0xE0, 0xF0
-_KIND_AND_QOS: Final = 0xF6
-_PLAIN: Final = b"01"
-"""First bytes of a PUBLISH at QoS 0, retained or not."""
+_PLAIN: Final = bytes((PUBLISH,))
+"""How a message at QoS 0 begins that is not retained."""
 _GOING = frozenset((ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SERVER_BUSY))
 
 
@@ -477,7 +476,7 @@ class Part(Session):
                     after = self._acknowledged(data, offsets, at)
                 elif head & RETAIN or split.kept.copies:
                     pass  # it may be a copy of what the client has had
-                elif head & _KIND_AND_QOS == PUBLISH:
+                elif head == PUBLISH:
                     after = _after_plain(data, offsets, at)
                 elif head & 0xF0 == PUBLISH:
                     after = split.delivering.take(self, data, offsets, at)
@@ -851,12 +850,12 @@ _ANSWER_TO: Final = {PUBREL: PUBCOMP, _SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBA
 
 
 def _after_plain(data: bytes, offsets: Sequence[int], at: int) -> int:
-    """Where the row of messages at QoS 0 ends that begins here."""
+    """Where the row of messages at QoS 0 ends that begins here; none of them is retained."""
     end = len(offsets) - 1
     if not at and isinstance(offsets, range):  # of the same length, and so often of the same kind
         heads = data[: offsets[-1] : offsets.step]
         if not heads.translate(None, _PLAIN):
             return end
-    while at < end and data[offsets[at]] & _KIND_AND_QOS == PUBLISH:
+    while at < end and data[offsets[at]] == PUBLISH:
         at += 1
     return at

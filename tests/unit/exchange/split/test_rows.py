@@ -114,3 +114,21 @@ def test_a_row_is_what_its_packets_are_one_by_one(seed: int, level: int) -> None
             owed[each] += answers(packets_in(data, level))
     assert not row.client.closed
     assert row.rig.relay.counters.refusals == single.rig.relay.counters.refusals
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("count", [2, 40])
+def test_what_the_client_has_had_does_not_come_in_a_row_with_the_next(qos: int, count: int) -> None:
+    """Retained messages of a topic that has moved, behind live ones."""
+    pair = Pair(4, rows=True, bounds=0)
+    (split,) = pair.rig.brokers.splits
+    part = split.part_at("two")
+    assert part is not None
+    part.is_quiet_on("two/#")
+    said = [
+        Publish("two/a", b"m", qos, retain=number % 2 == 1, packet_id=number + 1 if qos else 0)
+        for number in range(count)
+    ]
+    pair.say("two", [*said])
+    heard = packets_in(pair.heard()["client"], 4)
+    assert heard == [each for each in said if not each.retain]
