@@ -277,6 +277,21 @@ def test_what_was_found_with_several_brokers_stays_mended(algorithm: str) -> Non
     assert not soaked.failures, soaked.failures
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "profile", "seed"),
+    [
+        ("pf", "forgetful", 624653),  # published to one broker after the other one had gone
+        ("sf", "outlast", 620503),  # away, since nobody confirmed what it had published
+        ("tree", "chaos", 621311),  # a parent that was removed, before the next tree
+    ],
+)
+def test_what_was_found_with_several_brokers_that_confirm_stays_mended(
+    algorithm: str, profile: str, seed: int
+) -> None:
+    soaked = soak(f"{algorithm}?brokers=2&confirm=fabric", [seed], profile=profile)
+    assert not soaked.failures, soaked.failures
+
+
 def test_what_was_found_where_retained_messages_are_routed_stays_mended() -> None:
     """Given up for one neighbor, and sent to one that had come to want it and had got it."""
     soaked = soak("sf?retained=routed", [550038], profile="churn")
