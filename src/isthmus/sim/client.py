@@ -9,6 +9,8 @@ sends again at QoS 1, with DUP set, it takes once: what it got twice came twice 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -130,6 +132,10 @@ class SimClient:
         """Payloads of its own that were acknowledged."""
         self.refused: list[bytes] = []
         """Payloads of its own that were refused: by its broker, or as nobody confirms them."""
+        self.repeated: Counter[bytes] = Counter()
+        """How often it has sent each payload again, on a new connection."""
+        self.back_s = -math.inf
+        """When it was accepted last, if that was not the first time."""
         self.granted: dict[str, float] = {}
         """Filters that its broker has granted, with the time it heard so."""
         self.on_acknowledged: Callable[[bytes], None] | None = None
@@ -369,6 +375,8 @@ class SimClient:
 
     def _accepted(self, connection: VirtualConnection, *, session_present: bool) -> None:
         connection.accepted = True
+        if self._ended_s:
+            self.back_s = self.node.engine.now_s
         self._asked.clear()
         if not session_present or not self.repeats_qos1:
             self._unacknowledged.clear()
@@ -380,6 +388,8 @@ class SimClient:
             self._subscribe(connection, asked)
         for packet in (*self._unacknowledged.values(), *self._unreceived.values()):
             connection.send(replace(packet, dup=True))
+            if self.node.fabric.remembers:
+                self.repeated[packet.payload] += 1
         for packet_id in list(self._unreleased):
             connection.send(PubRel(packet_id))
 

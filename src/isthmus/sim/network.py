@@ -46,6 +46,8 @@ __all__ = [
 CONNECT_TIMEOUT_S = 2.0
 LATE_S = 5.0
 SOCKET_BUFFER_BYTES = 64 << 10
+PIECE_S = 0.5
+"""What takes longer on a wire arrives in pieces of this length at most."""
 RECHUNK = 0.15
 """How often a chunk is cut in two on its way."""
 
@@ -172,14 +174,23 @@ class SimChannel:
     def _put(self, data: bytes) -> None:
         if self.severed:
             return
+        lane = self.connection.lane if self.connection is not None else 0
+        delay_s = self._wire.delay_of(lane)
+        start = 0
+        if self._wire.bytes_per_s:
+            piece = max(1, round(self._wire.bytes_per_s * PIECE_S))
+            while len(data) - start > piece:
+                self._put_piece(data[start : start + piece], delay_s)
+                start += piece
+        self._put_piece(data[start:], delay_s)
+
+    def _put_piece(self, data: bytes, delay_s: float) -> None:
         self.flight.append(data)
         self.flight_bytes += len(data)
         engine = self._network.engine
         if not self._network.reachable(self.owner.name, self.remote):
             self._owed += 1
             return
-        lane = self.connection.lane if self.connection is not None else 0
-        delay_s = self._wire.delay_of(lane)
         arrival_s = engine.now_s + delay_s
         if self._wire.bytes_per_s:
             self._free_s = max(engine.now_s, self._free_s) + len(data) / self._wire.bytes_per_s

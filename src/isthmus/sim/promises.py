@@ -350,7 +350,9 @@ class Promises:
             for payload, message in self.messages.items()
             if message.qos
             for client in self._matching(message.topic, message.node)
-            if payload not in client.payloads() and self._was_for(message, client)
+            if payload not in client.payloads()
+            and self._was_for(message, client)
+            and not self._was_away(message, client)
         }
         counted = sum(node.given_up for node in self.fabric.nodes.values())
         if len(lost) > counted:
@@ -373,6 +375,14 @@ class Promises:
             )
             and not any(self.fabric.nodes[name].ended_s for name in way)
         )
+
+    @staticmethod
+    def _was_away(message: PromisedMessage, client: SimClient) -> bool:
+        """Whether its connection was closed, and with it its session ended, about that time.
+
+        With `confirm` that is how a client of MQTT 3.1.1 is told.
+        """
+        return client.clean_start and client.back_s > message.at_s - KNOWN_S
 
     def check_refused(self) -> None:
         """Nothing of a client that its broker refuses is at any broker."""
@@ -496,7 +506,7 @@ class Promises:
                 if payload in self.wills and self.wills[payload].ended_s:
                     continue  # sent by a node that ended before it had noted that
                 if message is not None and (
-                    self._is_sent_again(message) or self._is_taken_again(message)
+                    self._is_sent_again(payload, message, count) or self._is_taken_again(message)
                 ):
                     continue
                 last_end_s = self._last_end_s(client, message)
@@ -516,8 +526,17 @@ class Promises:
             if self.schedule.profile == "apart" and node.disk.spools:
                 raise Violation(f"{name} still keeps {sorted(node.disk.spools)}")
 
-    def _is_sent_again(self, message: PromisedMessage) -> bool:
-        """With `confirm`, by a publisher whose node ended, or told it that somebody misses it."""
+    def _is_sent_again(self, payload: bytes, message: PromisedMessage, count: int) -> bool:
+        """By its publisher, whose connection ended before it was acknowledged.
+
+        At QoS 2 its node knows that it has had it; but with `confirm` not if it ended, or has told
+        the publisher that somebody misses it.
+        """
+        publisher = self.clients.get(message.publisher)
+        if publisher is None or count > 1 + publisher.repeated[payload]:
+            return False
+        if message.qos == 1:
+            return True
         node = self.fabric.nodes[message.node]
         told = node.host is not None and node.host.relay.counters.not_confirmed
         ended = any(end_s >= message.at_s for end_s in node.ended_s)

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     named = called(given.algorithm)
     schedule = generate(given.seed, given.profile, mesh=has_all_links(named.factory, given.seed))
     if given.shrink:
-        schedule = shrink(schedule, named.factory, named.options)
+        schedule = shrink(schedule, named.factory, named.options, variant=named.variant)
     print(schedule)
     try:
         outcome = run_schedule(

@@ -11,7 +11,7 @@ After the last action everything is healed and left to rest.  Then
 5.  so does the will of a client that vanishes;
 6.  no message was delivered twice: at QoS 0 unless a partition held it up while the tree of a ring
     changed, at QoS 1 and 2 unless the subscriber's node or a broker ended after it was published,
-    or its broker closes sessions;
+    its broker closes sessions, or its publisher itself has sent it again;
 7.  `outages` and `kills`: every message at QoS 1 and 2 reached every matching client, and one
     publisher's messages on one topic in order; with `confirm` it was at the brokers of all of them
     when its publisher got the acknowledgment;

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from isthmus.sim.fabric import AlgorithmFactory
-from isthmus.sim.run import ScheduleFailed, run_schedule
+from isthmus.sim.run import PLAIN, ScheduleFailed, Variant, run_schedule
 from isthmus.sim.schedule import Action, Schedule
 
 __all__ = ["shrink"]
@@ -27,9 +27,10 @@ def shrink(
     options: Mapping[str, object] | None = None,
     *,
     attempts: int = 400,
+    variant: Variant = PLAIN,
 ) -> Schedule:
     """A smaller schedule that fails in the same way: actions are left out as long as it does."""
-    wanted = _kind_of_failure(schedule, algorithm, options)
+    wanted = _kind_of_failure(schedule, algorithm, options, variant)
     if wanted is None:
         return schedule
     size = max(1, len(schedule.actions) // 2)
@@ -42,7 +43,7 @@ def shrink(
             actions = _needed(schedule.actions[:start] + mends + schedule.actions[end:])
             candidate = replace(schedule, actions=actions)
             smaller = len(actions) < len(schedule.actions)
-            if smaller and _kind_of_failure(candidate, algorithm, options) == wanted:
+            if smaller and _kind_of_failure(candidate, algorithm, options, variant) == wanted:
                 schedule = candidate
             else:
                 start += size
@@ -67,10 +68,11 @@ def _kind_of_failure(
     schedule: Schedule,
     algorithm: str | AlgorithmFactory,
     options: Mapping[str, object] | None,
+    variant: Variant,
 ) -> str | None:
     """The problem without names and numbers; None if there is none."""
     try:
-        run_schedule(schedule, algorithm, options=options)
+        run_schedule(schedule, algorithm, options=options, variant=variant)
     except ScheduleFailed as failure:
         words = failure.problem.split("\n", maxsplit=1)[0].split()
         return " ".join(word for word in words if word.isalpha() and len(word) > 2)[:60]

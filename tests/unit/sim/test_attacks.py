@@ -277,6 +277,22 @@ def test_what_was_found_with_several_brokers_stays_mended(algorithm: str) -> Non
     assert not soaked.failures, soaked.failures
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "profile", "seed"),
+    [
+        ("pf", "forgetful", 624653),  # published to one broker after the other one had gone
+        ("sf", "outlast", 620503),  # away, since nobody confirmed what it had published
+        ("tree", "chaos", 621311),  # a parent that was removed, before the next tree
+        ("tree", "duplicates", 623080),  # taken for silent, since all of it was to come at once
+    ],
+)
+def test_what_was_found_with_several_brokers_that_confirm_stays_mended(
+    algorithm: str, profile: str, seed: int
+) -> None:
+    soaked = soak(f"{algorithm}?brokers=2&confirm=fabric", [seed], profile=profile)
+    assert not soaked.failures, soaked.failures
+
+
 def test_what_was_found_where_retained_messages_are_routed_stays_mended() -> None:
     """Given up for one neighbor, and sent to one that had come to want it and had got it."""
     soaked = soak("sf?retained=routed", [550038], profile="churn")
@@ -323,6 +339,7 @@ def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> 
         ("skipgraph", "duplicates", 200926),  # a key that had left to join again had a status
         ("skipgraph", "double", 202452),  # given at once, while older ones waited for copies
         ("skipgraph", "double", 301212),  # waited with what is given at once, and was not
+        ("tree", "expiry", 640942),  # sent on in vain, past one that waited for who was not there
         ("tree?brokers=2", "expiry", 200384),  # waited for who was to be in a tree never used
     ],
 )

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from isthmus.cooperation.api import Port
+from isthmus.cooperation.api import Port, Route, SessionInfo
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.link.life import LinkEvent
 from isthmus.exchange.link.links import LinkSettings
@@ -18,6 +18,7 @@ from isthmus.sim import ScheduleFailed, SimFabric, generate, run_schedule, shrin
 from isthmus.sim.client import SimClient
 from isthmus.sim.invariants import Violation, check_algorithms, check_topology
 from isthmus.sim.replay import main as replay
+from isthmus.sim.run import Variant
 from isthmus.sim.schedule import PROFILES
 from isthmus.sim.soak import main as soak_main
 from isthmus.sim.soak import soak
@@ -219,6 +220,25 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     assert "FAILED: " in printed
     assert "client publish" in printed
     assert replay(["--algorithm", "pf", "--profile", "outages", "--seed", "1"]) == 0
+
+
+def test_a_schedule_is_shrunk_with_the_nodes_with_which_it_fails() -> None:
+    schedule = generate(1, "outages")
+    assert any(action.kind == "publish" for action in schedule.actions)
+
+    class WithOneBroker(PublicationFlooding):
+        """Where there are several, messages go nowhere."""
+
+        def route(
+            self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+        ) -> Route:
+            if len(self.port.broker_names) > 1:
+                return Route()
+            return super().route(topic, arrived_on, label, retain=retain)
+
+    assert shrink(schedule, WithOneBroker) == schedule
+    shrunk = shrink(schedule, WithOneBroker, variant=Variant(brokers=2))
+    assert len(shrunk.actions) < len(schedule.actions)
 
 
 def test_soak_counts_and_names_failures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from isthmus.mqtt.packets import Publish
 from isthmus.sim.engine import Engine
 from isthmus.sim.network import (
     CONNECT_TIMEOUT_S,
+    PIECE_S,
     DatagramSettings,
     Network,
     SimChannel,
@@ -115,6 +116,20 @@ def test_bandwidth_delays() -> None:
     assert pair.b.data == PACKET
     pair.run(1.0)
     assert pair.b.data == PACKET * 2
+
+
+def test_what_takes_long_arrives_bit_by_bit() -> None:
+    """Else a neighbor that writes all the time would be taken for silent."""
+    pair = Pair(wire=WireSettings(delay_s=0.1, bytes_per_s=2_000.0))
+    here, _ = pair.open()
+    data = PACKET * (20_000 // len(PACKET))
+    here.write(data)
+    pair.run(0.1)
+    for number in range(1, 10):
+        pair.run(1.0)
+        assert 0 <= 2_000 * number - len(pair.b.data) <= 2_000 * PIECE_S
+    pair.run(1.0)
+    assert pair.b.data == data
 
 
 def test_close_delivers_what_was_written_and_tells_both_ends_once() -> None:

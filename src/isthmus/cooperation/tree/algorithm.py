@@ -454,7 +454,8 @@ class SpanningTree(CooperationAlgorithm):
         """Now and then: whether it is worth building another tree; less often if it was not."""
         tree = self._building.tree
         why = ""
-        if tree is not None and not self._building.in_progress and tree.parent:
+        # If the link to the parent is lost, the tree is about to be repaired.
+        if tree is not None and not self._building.in_progress and tree.parent in self._building.up:
             own = self._do_not_flap(tree)
             slow = self.cost_us(tree.parent) > SLOWER * self._chosen_us + UNKNOWN_COST_US
             others = any(

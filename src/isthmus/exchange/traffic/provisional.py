@@ -114,9 +114,22 @@ class ProvisionalMessages:
         self._sweeper = self._host.call_later(SWEEP_S, self._sweep) if self._waiting else None
 
     def _take_out(self, over: Callable[[_Waiting], bool]) -> None:
-        """This node sends them again."""
-        for key, waiting in list(self._waiting.items()):
-            ends = [each for each in waiting if over(each)]
+        """This node sends them again, and with them what is older: a newer one does not pass it."""
+        ends = [each for waiting in self._waiting.values() for each in waiting if over(each)]
+        newest: dict[tuple[str, bytes], str] = {}
+        for each in ends:
+            subject = (each.message.origin, each.message.topic)
+            newest[subject] = max(newest.get(subject, ""), each.message.number)
+        ending = set(map(id, ends))
+        for key, waiting in list(self._waiting.items()) if ends else ():
+            ends = []
+            for each in waiting:
+                message = each.message
+                if id(each) in ending:
+                    ends.append(each)
+                elif message.number < newest.get((message.origin, message.topic), ""):
+                    each.in_hand.waited = True
+                    ends.append(each)
             if len(ends) == len(waiting):
                 del self._waiting[key]
             elif ends:

@@ -111,6 +111,26 @@ def test_a_link_that_becomes_slow_has_the_tree_built_anew(monkeypatch: pytest.Mo
     assert algorithm_of(nodes[2]).status()["built"] == built
 
 
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
+def test_a_parent_that_is_gone_is_no_link_to_review(algorithm: str) -> None:
+    """It was removed, and the tree is built anew a moment later."""
+    fabric, nodes = mesh(3, algorithm, review_s=1.0, repair_s=3.0, merge_s=3.0)
+    fabric.run(10.0)
+    tree = algorithm_of(nodes[1]).tree
+    assert tree is not None
+    assert tree.parent == "n0"
+    fabric.unlink(nodes[1], nodes[0])
+    fabric.run(2.0)
+    assert algorithm_of(nodes[1]).tree is tree
+    fabric.run(10.0)
+    after = algorithm_of(nodes[1]).tree
+    assert after is not None
+    assert after.parent == "n2"
+    nodes[1].resources = Resources(8.0, 16 << 30)
+    fabric.run(10.0)
+    assert {root_of(node) for node in nodes} == {"n1"}
+
+
 def test_a_node_alone_runs() -> None:
     fabric, (node,) = mesh(1)
     algorithm = algorithm_of(node)
