@@ -1,4 +1,4 @@
-"""Draws the tables of the lives of links, of client sessions and of `tree` into docs/explanation/.
+"""Draws the tables of the lives of links, of sessions, of moves and of `tree` into docs/explanation/.
 
 python scripts/life.py            write the figures anew
 python scripts/life.py --check    exit 1 if they are not what the code says
@@ -12,7 +12,7 @@ from pathlib import Path
 from isthmus.cooperation.tree.phases import PHASES
 from isthmus.exchange.client.life import CLIENT
 from isthmus.exchange.link.life import DIALING, GREETING, LINK
-from isthmus.exchange.split.life import PART
+from isthmus.exchange.split.life import MOVE, PART
 from isthmus.tables import A, E, S, Table
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +52,7 @@ def figures() -> dict[Path, dict[str, str]]:
         PAGES / "tree.md": {"phases": figure(PHASES, "DISCOVERY")},
         PAGES / "relay.md": {"client": figure(CLIENT, "CONNECT")},
         PAGES / "several-brokers.md": {"part": figure(PART, "CONNECTING")},
+        PAGES / "geo.md": {"move": figure(MOVE, "PREPARING")},
     }
 
 

@@ -1,7 +1,7 @@
 """Puts the recorded figures into the documentation: ``python -m isthmus.sim.figures [--check]``.
 
-`make soak` and `make fuzz-node` write small JSON files beside the simulator's page; what the page
-says of them stands between two marks and is written from them, by nobody's hand.
+`make soak` and `make fuzz-node` write small JSON files beside the simulator's page; what that page
+and geo's say of them stands between two marks and is written from them, by nobody's hand.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 __all__ = ["DOCS", "main", "with_figures"]
 
 DOCS = Path(__file__).parents[3] / "docs" / "explanation"
-PAGE = "exact-simulator.md"
+PAGES = ("exact-simulator.md", "geo.md")
 
 
 def with_figures(page: str, folder: Path) -> str:
     """`page` with what the records in `folder` say; a mark without a record stays as it is."""
-    kinds = ("", "-trees", "-stars", "-confirm", "-brokers", "-rules", "-source")
+    kinds = ("", "-trees", "-stars", "-confirm", "-brokers", "-rules", "-source", "-geo")
     soaks = dict.fromkeys([f"soak{kind}" for kind in kinds], _soak)
     for name, describe in (soaks | {"fuzz-node": _fuzz}).items():
         record = folder / f"{name}.json"
@@ -59,9 +59,9 @@ def _soak(record: dict[str, Any]) -> str:
     first = next(iter(record["algorithms"].values()))
     shown = ", ".join(f"{name} {count:,}" for name, count in sorted(first["actions"].items()))
     profiles = ", ".join(f"{name} {count:,}" for name, count in sorted(first["profiles"].items()))
-    return "\n".join(
-        [*lines, "", f"Schedules by profile: {profiles}.", "", f"Actions by kind: {shown}."]
-    )
+    if profiles:
+        lines += ["", f"Schedules by profile: {profiles}."]
+    return "\n".join([*lines, "", f"Actions by kind: {shown}."])
 
 
 def _fuzz(record: dict[str, Any]) -> str:
@@ -78,13 +78,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m isthmus.sim.figures", description=__doc__)
     parser.add_argument("--check", action="store_true", help="say whether it is up to date")
     given = parser.parse_args(arguments)
-    page = DOCS / PAGE
-    before = page.read_text()
-    after = with_figures(before, DOCS)
-    if given.check:
-        return int(before != after)
-    page.write_text(after)
-    return 0
+    stale = False
+    for page in (DOCS / name for name in PAGES):
+        before = page.read_text()
+        after = with_figures(before, DOCS)
+        stale = stale or before != after
+        if not given.check:
+            page.write_text(after)
+    return int(given.check and stale)
 
 
 if __name__ == "__main__":

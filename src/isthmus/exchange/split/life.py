@@ -1,10 +1,11 @@
-"""The life of a part: one client's session at one of several brokers.
+"""The lives of a part, one client's session at one of several brokers, and of topics that move.
 
-One table, whose state only `Part.happens` changes.  What the client sends there is sent in OPEN; it
-waits in CONNECTING, GREETING, RESTORING and LOOKING; it is refused, or held within bounds, in AWAY,
-and refused in REFUSED.
+Of each one table, whose state only `Part.happens` and `Move.happens` change.  What a client sends
+to a part is sent in OPEN; it waits in CONNECTING, GREETING, RESTORING and LOOKING; it is refused,
+or held within bounds, in AWAY, and refused in REFUSED.
 
-`make life` draws the table into docs/explanation/several-brokers.md; `make check` compares.
+`make life` draws the tables into docs/explanation/ (several-brokers.md, geo.md); `make check`
+compares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import Self
 
 from isthmus.tables import table_of
 
-__all__ = ["PART", "PartAction", "PartEvent", "PartState"]
+__all__ = [
+    "MOVE",
+    "PART",
+    "MoveAction",
+    "MoveEvent",
+    "MoveState",
+    "PartAction",
+    "PartEvent",
+    "PartState",
+]
 
 
 class PartState(Enum):
@@ -82,5 +92,47 @@ PART = table_of(
     CLOSED      OVER         CLOSED
     CLOSED      LOST         CLOSED
     CLOSED      UNREACHABLE  CLOSED
+    """,
+)
+
+
+class MoveState(Enum):
+    """How far topics are on their way to another broker (`isthmus.exchange.split.moving`)."""
+
+    PREPARING = "preparing"
+    HOLDING = "holding"
+    COPYING = "copying"
+    SUBSCRIBING = "subscribing"
+    SETTLING = "settling"
+    MOVED = "moved"
+    FAILED = "failed"
+
+
+class MoveEvent(Enum):
+    HOLD = "what is published on them waits"
+    DRAINED = "nothing is under way any more"
+    COPIED = "what is retained is there"
+    SUBSCRIBED = "who has subscribed is subscribed there"
+    SWITCH = "they live there"
+    FAIL = "something goes wrong"
+
+
+class MoveAction(Enum):
+    END = "tell the algorithm; what has waited goes on"
+
+
+MOVE = table_of(
+    (MoveState, MoveEvent, MoveAction),
+    """
+    PREPARING    HOLD        HOLDING
+    PREPARING    FAIL        FAILED       END
+    HOLDING      DRAINED     COPYING
+    HOLDING      FAIL        FAILED       END
+    COPYING      COPIED      SUBSCRIBING
+    COPYING      FAIL        FAILED       END
+    SUBSCRIBING  SUBSCRIBED  SETTLING
+    SUBSCRIBING  FAIL        FAILED       END
+    SETTLING     SWITCH      MOVED        END
+    SETTLING     FAIL        FAILED       END
     """,
 )

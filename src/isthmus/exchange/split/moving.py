@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,9 +35,10 @@ from isthmus.cooperation.api import TopicMove
 from isthmus.exchange.split.copying import Retained, publish_retained, read_retained
 from isthmus.exchange.split.envoy import Envoy
 from isthmus.exchange.split.kept import Copies
-from isthmus.exchange.split.life import PartState
+from isthmus.exchange.split.life import MOVE, MoveEvent, MoveState, PartState
 from isthmus.mqtt.filters.topics import split_shared
 from isthmus.mqtt.packets import Publish
+from isthmus.tables import step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.split import Split
     from isthmus.exchange.split.subscribing import Request
 
-__all__ = ["STEPS", "Move", "MoveState"]
+__all__ = ["STEPS", "Move"]
 
 STEPS: Final = ("hold", "copy", "publish", "subscribe", "switch")
 """What several nodes do together, one after the other."""
@@ -76,16 +76,6 @@ MAX_HELD_BYTES: Final = 8 << 20
 """Of QoS 0 from other nodes; more is dropped, and counted."""
 
 Injected = Callable[[], object]
-
-
-class MoveState(Enum):
-    PREPARING = "preparing"
-    HOLDING = "holding"
-    COPYING = "copying"
-    SUBSCRIBING = "subscribing"
-    SETTLING = "settling"
-    MOVED = "moved"
-    FAILED = "failed"
 
 
 _HOLDS: Final = frozenset(
@@ -137,6 +127,11 @@ class Move:
         """The step that waits to be told."""
         self._done = False
         self._cleanings = 0
+
+    def happens(self, event: MoveEvent) -> None:
+        self.state, actions = step(MOVE, self.state, event)
+        if actions:  # there is but one
+            self._end()
 
     @property
     def is_under_way(self) -> bool:
@@ -313,7 +308,7 @@ class Move:
     # ---- HOLDING -----------------------------------------------------------------------------
 
     def _hold(self) -> None:
-        self.state = MoveState.HOLDING
+        self.happens(MoveEvent.HOLD)
         self._hold_ends_s = self._host.now() + HOLD_S
         for split in self._brokers.splits:
             for name in self._from:
@@ -335,13 +330,13 @@ class Move:
         if self._waits_for():
             self._host.call_later(LOOK_S, self._look)
         elif self.state is MoveState.HOLDING:
-            self.state = MoveState.COPYING
+            self.happens(MoveEvent.DRAINED)
             self._step(COPY, self._read)
         elif self.state is MoveState.SUBSCRIBING:
             if self._look_for_sessions_away():
                 self._host.call_later(LOOK_S, self._look)
                 return
-            self.state = MoveState.SETTLING
+            self.happens(MoveEvent.SUBSCRIBED)
             self._host.call_later(SETTLE_S, self._settled)
 
     def _settled(self) -> None:
@@ -394,7 +389,7 @@ class Move:
     # ---- SUBSCRIBING -------------------------------------------------------------------------
 
     def _subscribe(self) -> None:
-        self.state = MoveState.SUBSCRIBING
+        self.happens(MoveEvent.COPIED)
         self._subscribe_some(deque(self._brokers.splits))
 
     def _subscribe_some(self, splits: deque[Split]) -> None:
@@ -481,9 +476,7 @@ class Move:
         self._done = True
         for split in self._brokers.splits:
             split.note_will(self.wanted.broker_of)
-        self.state = MoveState.MOVED
-        self._over("")
-        self._release()
+        self.happens(MoveEvent.SWITCH)
         self._host.call_later(LATE_S, self._forget_copies)
         self._host.call_later(CLEAN_S, self._clean)
 
@@ -508,14 +501,14 @@ class Move:
                 if split.delivering.identifiers.has(name) or part.state is not PartState.OPEN:
                     waits = True
                     continue
-                self._end(split.kept, name, ended)
+                self._end_subscriptions(split.kept, name, ended)
                 part.tell_more()
                 split.kept_changed()
         self._cleanings += 1
         if self._cleanings == 1:
             for client_id, kept in list(self._sessions.away()):
                 for name in self._from:
-                    self._end(kept, name, self._ended(kept, name))
+                    self._end_subscriptions(kept, name, self._ended(kept, name))
                 self._sessions.changed(client_id)
         if waits and self._cleanings < CLEANINGS:
             self._host.call_later(CLEAN_S, self._clean)
@@ -525,7 +518,7 @@ class Move:
             each for each in kept.wanted.get(name, ()) if name not in self._brokers.matching(each)
         ]
 
-    def _end(self, kept: KeptSession, name: str, filters: Iterable[str]) -> None:
+    def _end_subscriptions(self, kept: KeptSession, name: str, filters: Iterable[str]) -> None:
         for each in filters:
             del kept.wanted[name][each]
             kept.untold.get(name, {}).pop(each, None)
@@ -539,15 +532,20 @@ class Move:
             return
         self._done = True
         self._next = None
-        self.state, self.problem = MoveState.FAILED, problem
+        self.problem = problem
         works, self._works = self._works, []
         for close in works:
             close()
         for envoy in list(self._under_way):
             envoy.close()
         self._away.clear()
-        self._brokers.moved(self)
-        self._over(problem)
+        self.happens(MoveEvent.FAIL)
+
+    def _end(self) -> None:
+        """The algorithm is told; then what has waited finds its way."""
+        if self.state is MoveState.FAILED:
+            self._brokers.moved(self)
+        self._over(self.problem)
         self._release()
 
     def _release(self) -> None:

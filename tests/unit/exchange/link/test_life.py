@@ -108,7 +108,10 @@ def test_nobody_but_its_owner_sets_a_state() -> None:
                         found.add((file.name, item.name))
     assert found == {
         (name, method)
-        for name in ("connection.py", "dialing.py", "input.py", "link.py", "part.py")
+        for name in (
+            *("connection.py", "dialing.py", "input.py", "link.py"),
+            *("moving.py", "part.py"),
+        )
         for method in ("__init__", "happens")
     }
 
