@@ -1,4 +1,4 @@
-"""Draws the tables of the lives of links, of sessions, of moves and of `tree` into docs/explanation/.
+"""Draws the tables of lives (links, sessions, moves, `tree`) into docs/explanation/.
 
 python scripts/life.py            write the figures anew
 python scripts/life.py --check    exit 1 if they are not what the code says
