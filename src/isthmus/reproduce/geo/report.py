@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from isthmus.bench.report import plots
-from isthmus.bench.report.page import PageSection, figure, page, paragraph, table
+from isthmus.bench.report.page import PageSection, page, paragraph, table
 from isthmus.bench.report.sections import key_section
 from isthmus.bench.report.setup import broker_version, machine
 from isthmus.reproduce.claims import Claim
@@ -27,20 +25,26 @@ from isthmus.reproduce.geo.figures import write_figures
 from isthmus.reproduce.geo.measuring import Measured
 from isthmus.reproduce.geo.paper import Found
 from isthmus.reproduce.geo.tables import TITLES, panels_of, tables_of
-from isthmus.reproduce.panels import panels_figure
+from isthmus.reproduce.shared_report import (
+    Pictures,
+    picture_sections,
+    statement_rows,
+    verdicts_of,
+    write_between_marks,
+    write_tables_page,
+)
 from isthmus.sim.provenance import provenance
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
 PAGE: Final = "reproduce-geo.md"
-BEGIN, END = "<!-- geo: begin -->\n", "<!-- geo: end -->\n"
 HOW: Final = (
     "The model's equations beside its tables; the same three systems in the exact simulator and as "
     "processes with real brokers, with every PUBLISH and SUBSCRIBE counted; and the prototype's "
     "delay experiment with an independent client."
 )
 HEADER: Final = ("paper", "statement", "paper says", "here", "holds")
-PICTURES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+PICTURES: Final[Pictures] = {
     "geo-tables": ("Tables I and II", ("tables",)),
     "geo-messages": ("Equations and counts", ("counted", "cases", "live")),
     "geo-delay": ("The delay of a gateway", ("delays",)),
@@ -90,21 +94,14 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
     }
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     (out / "results.json").write_text(text, encoding="utf-8")
-    rows = [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]
     intro = paragraph(
         "Counts are exact: what differs from an equation is no noise. Numbers for the paper's "
         "words (almost, greatly) are in the statement."
     )
-    sections = [PageSection("The paper and this machine", intro + table(HEADER, rows))]
-    drawn, shown = panels_of(done.found), tables_of(done.found)
-    for name, (title, parts) in PICTURES.items():
-        body = "".join(
-            paragraph(TITLES[each]) + table(*shown[each]) for each in parts if each in shown
-        )
-        if name in drawn:
-            body = figure(plots.svg(panels_figure(drawn[name]), title), "") + body
-        if body:
-            sections.append(PageSection(title, body))
+    sections = [
+        PageSection("The paper and this machine", intro + table(HEADER, statement_rows(claims)))
+    ]
+    sections += picture_sections(PICTURES, TITLES, panels_of(done.found), tables_of(done.found))
     if done.failed:
         sections.append(PageSection("Not measured", table(("", "why"), list(done.failed.items()))))
     sections.append(key_section("What it ran on", setup))
@@ -133,28 +130,14 @@ def _setup(done: Reproduced) -> dict[str, str]:
 def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
     setup = _setup(done)
     write_figures(folder, setup, panels_of(done.found))
-    text = ["<!-- written by `isthmus reproduce geo --docs` -->"]
-    for name, shown in tables_of(done.found).items():
-        text += [f"## {TITLES[name]}", markdown(*shown)]
-    text += ["## What it ran on", markdown(("", ""), list(setup.items()))]
-    (folder / "geo-tables.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    beside = folder.parent / PAGE
-    if beside.exists():
-        _write_page(beside, setup, claims)
-
-
-def _write_page(path: Path, setup: Mapping[str, str], claims: Sequence[Claim]) -> None:
-    """What stands between the two marks."""
-    counts = Counter(claim.verdict for claim in claims)
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [
-        f"Of {len(claims)} statements: {verdicts}. Commit {setup['commit']}, {setup['processor']}, "
-        f"load average {setup['load average at the end']}, seed {setup['seed']}, "
-        f"{setup['report written at']}.",
-        markdown(HEADER, [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]),
-    ]
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
-        text = before + BEGIN + "\n\n".join(lines) + "\n" + END + after
-        path.write_text(text, encoding="utf-8")
+    write_tables_page(
+        folder / "geo-tables.md", "isthmus reproduce geo", TITLES, tables_of(done.found), setup
+    )
+    lead = (
+        f"Of {len(claims)} statements: {verdicts_of(claims)}. Commit {setup['commit']}, "
+        f"{setup['processor']}, load average {setup['load average at the end']}, "
+        f"seed {setup['seed']}, {setup['report written at']}."
+    )
+    write_between_marks(
+        folder.parent / PAGE, "geo", [lead, markdown(HEADER, statement_rows(claims))]
+    )

@@ -10,20 +10,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from isthmus.bench.report import plots
-from isthmus.bench.report.page import PageSection, figure, page, paragraph, table
+from isthmus.bench.report.page import PageSection, page, paragraph, table
 from isthmus.bench.report.sections import key_section
 from isthmus.bench.report.setup import machine
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.narration import clock
-from isthmus.reproduce.panels import panels_figure
+from isthmus.reproduce.shared_report import (
+    Pictures,
+    picture_sections,
+    statement_rows,
+    verdicts_of,
+    write_between_marks,
+    write_tables_page,
+)
 from isthmus.reproduce.skipgraph.experiments import LARGEST, Extent
 from isthmus.reproduce.skipgraph.figures import write_figures
 from isthmus.reproduce.skipgraph.jobs import Rows
@@ -33,14 +38,14 @@ from isthmus.reproduce.skipgraph.tables import TITLES, tables_of
 __all__ = ["Reproduced", "Settings", "write_report"]
 
 PAGE: Final = "reproduce-skipgraph.md"
-BEGIN, END = "<!-- skipgraph: begin -->\n", "<!-- skipgraph: end -->\n"
+HEADER: Final = ("thesis", "statement", "thesis says", "here", "holds")
 HOW: Final = (
     "Skip Graphs on arrays, simulated by Spark's workers: topics and points of the parameter space "
     "are spread over them, what they counted is recorded in the log, and one Spark job for each "
     "figure makes its rows of that. The same seed gives the same log, byte by byte, on any "
     "number of workers."
 )
-PICTURES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+PICTURES: Final[Pictures] = {
     "skipgraph-laws": ("Growth laws (Table 3.1)", ("table3.1",)),
     "skipgraph-messages": ("Messages (Fig. 3.7, 3.8)", ("fig3.7", "fig3.8")),
     "skipgraph-paths": ("Path length (Fig. 3.9-3.11)", ("fig3.9", "fig3.10", "fig3.11")),
@@ -108,7 +113,6 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
     }
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     (out / "results.json").write_text(text, encoding="utf-8")
-    rows = [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]
     intro = paragraph(
         "In brackets: from the least to the most of the networks that were simulated. Numbers for "
         "the thesis's words (about, linear, the same) are in the statement."
@@ -116,18 +120,10 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
     sections = [
         PageSection(
             "The thesis and this simulation",
-            intro + table(("thesis", "statement", "thesis says", "here", "holds"), rows),
+            intro + table(HEADER, statement_rows(claims)),
         )
     ]
-    drawn, shown = panels_of(done.figures), tables_of(done.figures)
-    for name, (title, figures) in PICTURES.items():
-        body = "".join(
-            paragraph(TITLES[each]) + table(*shown[each]) for each in figures if each in shown
-        )
-        if name in drawn:
-            body = figure(plots.svg(panels_figure(drawn[name]), title), "") + body
-        if body:
-            sections.append(PageSection(title, body))
+    sections += picture_sections(PICTURES, TITLES, panels_of(done.figures), tables_of(done.figures))
     sections.append(key_section("What it ran on", _setup(done)))
     title = "The Skip Graph thesis reproduced" + (" (quick)" if done.settings.quick else "")
     (out / "report.html").write_text(page(title, HOW, sections), encoding="utf-8")
@@ -151,33 +147,16 @@ def _setup(done: Reproduced) -> dict[str, str]:
 
 
 def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
-    write_figures(folder, _setup(done), panels_of(done.figures))
-    text = ["<!-- written by `isthmus reproduce skipgraph --docs` -->"]
-    for name, shown in tables_of(done.figures).items():
-        text += [f"## {TITLES[name]}", markdown(*shown)]
-    text += ["## What it ran on", markdown(("", ""), list(_setup(done).items()))]
-    tables = folder / "skipgraph-tables.md"
-    tables.write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    beside = folder.parent / PAGE
-    if beside.exists():
-        _write_page(beside, done, claims)
-
-
-def _write_page(path: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
-    """What stands between the two marks."""
-    counts = Counter(claim.verdict for claim in claims)
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    setup = _setup(done)
-    lines = [
-        f"Of {len(claims)} statements: {verdicts}. {setup['processor']}, seed {setup['seed']}, "
-        f"{setup['networks']}.\n\nSimulated:\n\n" + "\n".join(f"- {call}" for call in done.calls),
-        markdown(
-            ("thesis", "statement", "thesis says", "here", "holds"),
-            [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims],
-        ),
-    ]
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
-        text = before + BEGIN + "\n\n".join(lines) + "\n" + END + after
-        path.write_text(text, encoding="utf-8")
+    setup, shown = _setup(done), tables_of(done.figures)
+    write_figures(folder, setup, panels_of(done.figures))
+    write_tables_page(
+        folder / "skipgraph-tables.md", "isthmus reproduce skipgraph", TITLES, shown, setup
+    )
+    lead = (
+        f"Of {len(claims)} statements: {verdicts_of(claims)}. {setup['processor']}, "
+        f"seed {setup['seed']}, {setup['networks']}.\n\nSimulated:\n\n"
+        + "\n".join(f"- {call}" for call in done.calls)
+    )
+    write_between_marks(
+        folder.parent / PAGE, "skipgraph", [lead, markdown(HEADER, statement_rows(claims))]
+    )

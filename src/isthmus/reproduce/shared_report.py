@@ -1,0 +1,89 @@
+"""What the reports of several papers have in common: statements, pictures with tables, the docs.
+
+A picture is drawn from panels (`isthmus.reproduce.panels`), and its tables stand below it.  In the
+documentation, statements stand in a page between two marks, ``<!-- NAME: begin -->`` and ``end``;
+whatever is around them is written by hand and stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from isthmus.bench.report import plots
+from isthmus.bench.report.page import PageSection, figure, paragraph, table
+from isthmus.reproduce.claims import Claim
+from isthmus.reproduce.docs_files import markdown
+from isthmus.reproduce.panels import Panels, panels_figure
+
+__all__ = [
+    "Pictures",
+    "Table",
+    "picture_sections",
+    "statement_rows",
+    "verdicts_of",
+    "write_between_marks",
+    "write_tables_page",
+]
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Header and rows."""
+Pictures = Mapping[str, tuple[str, tuple[str, ...]]]
+"""By the picture's name its title, and the names of the tables below it."""
+
+
+def statement_rows(claims: Sequence[Claim]) -> list[tuple[str, ...]]:
+    return [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims]
+
+
+def verdicts_of(claims: Sequence[Claim]) -> str:
+    """How many there are of each."""
+    counts = Counter(claim.verdict for claim in claims)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+def picture_sections(
+    pictures: Pictures,
+    titles: Mapping[str, str],
+    drawn: Mapping[str, Panels],
+    shown: Mapping[str, Table],
+) -> list[PageSection]:
+    """A section for each picture or table that there is."""
+    sections = []
+    for name, (title, parts) in pictures.items():
+        body = "".join(
+            paragraph(titles[each]) + table(*shown[each]) for each in parts if each in shown
+        )
+        if name in drawn:
+            body = figure(plots.svg(panels_figure(drawn[name]), title), "") + body
+        if body:
+            sections.append(PageSection(title, body))
+    return sections
+
+
+def write_tables_page(
+    path: Path,
+    command: str,
+    titles: Mapping[str, str],
+    shown: Mapping[str, Table],
+    setup: Mapping[str, str],
+) -> None:
+    """All tables as Markdown."""
+    text = [f"<!-- written by `{command} --docs` -->"]
+    for name, each in shown.items():
+        text += [f"## {titles[name]}", markdown(*each)]
+    text += ["## What it ran on", markdown(("", ""), list(setup.items()))]
+    path.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+
+
+def write_between_marks(path: Path, name: str, paragraphs: Sequence[str]) -> None:
+    """Put `paragraphs` into the page, if it is there and has the marks."""
+    if not path.exists():
+        return
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, begun, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if begun and ended:
+        text = before + begin + "\n\n".join(paragraphs) + "\n" + end + after
+        path.write_text(text, encoding="utf-8")
