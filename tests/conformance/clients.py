@@ -96,6 +96,11 @@ class Client(ABC):
     def close(self) -> None:
         """Leave nothing behind, whatever state it is in."""
 
+    @property
+    def answer_s(self) -> float:
+        """How long it waits for a CONNACK, SUBACK or PUBACK."""
+        return max(ANSWER_S, self.options.patience_s)
+
     def wait_messages(self, count: int, timeout_s: float | None = None) -> list[Message]:
         """What was received, as soon as it is `count` messages, or at the deadline."""
         self._wait(lambda: len(self.received) >= count, timeout_s, until_lost=True)
@@ -147,8 +152,9 @@ class Client(ABC):
             self._changed.notify_all()
 
     def _await_acknowledgment(
-        self, packet_id: int, timeout_s: float = ANSWER_S
+        self, packet_id: int, timeout_s: float | None = None
     ) -> tuple[int, ...] | None:
+        timeout_s = self.answer_s if timeout_s is None else timeout_s
         self._wait(lambda: packet_id in self._acknowledged, timeout_s, until_lost=True)
         with self._changed:
             return self._acknowledged.pop(packet_id, None)

@@ -18,7 +18,7 @@ import gmqtt
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
-from conformance.clients import ANSWER_S, Client, Connected, Options, plain_properties
+from conformance.clients import Client, Connected, Options, plain_properties
 from conformance.observation import Message, Plain
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
@@ -147,7 +147,7 @@ class GmqttClient(Client):
                     self._gmqtt.connect(
                         "127.0.0.1", self.options.port, keepalive=60, version=self.options.level
                     ),
-                    ANSWER_S,
+                    self.answer_s,
                 )
             except MQTTConnectError as error:
                 return Connected(error._code)

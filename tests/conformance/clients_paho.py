@@ -13,7 +13,7 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from conformance.clients import ANSWER_S, Client, Connected, Options, plain_properties
+from conformance.clients import Client, Connected, Options, plain_properties
 from conformance.observation import Message, Plain
 from isthmus.mqtt.packets import Subscription
 from isthmus.mqtt.properties import NO_PROPERTIES, PROPERTIES, Properties
@@ -118,7 +118,7 @@ class PahoClient(Client):
         if isinstance(connection, socket.socket) and connection.fileno() >= _SELECTABLE:
             raise RuntimeError(f"{connection.fileno()} files are open: paho would hear nothing")
         self._paho.loop_start()
-        self._wait(lambda: self._connack is not None, ANSWER_S, until_lost=True)
+        self._wait(lambda: self._connack is not None, self.answer_s, until_lost=True)
         return self._connack or Connected(-1)
 
     def subscribe(

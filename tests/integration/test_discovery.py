@@ -20,9 +20,13 @@ SECRET = "7f3b2a90c1d4e5f6"
 GROUP = "239.255.77.84"
 
 
-def made(folder: Path, tables: dict[str, dict[str, Any]], **link: float) -> NodeFabric:
+def made(
+    folder: Path, tables: dict[str, dict[str, Any]], algorithm: str = "sf", **link: float
+) -> NodeFabric:
     """Nodes without a link that anybody has configured."""
-    fabric = NodeFabric(folder, names=tables, tapped=False, link={"secret": SECRET, **link})
+    fabric = NodeFabric(
+        folder, names=tables, tapped=False, algorithm=algorithm, link={"secret": SECRET, **link}
+    )
     for name, table in tables.items():
         fabric.nodes[name].tables["discovery"] = {"every_s": 0.2, **table}
     return fabric
@@ -92,9 +96,13 @@ def test_a_seed_hears_of_a_node_and_links_with_it(tmp_path: Path) -> None:
 
 
 def test_nodes_that_find_each_other_are_as_far_apart_as_is_emulated(tmp_path: Path) -> None:
-    """Nobody is told of a link; what is announced is the address of each node's proxy."""
+    """Nobody is told of a link; what is announced is the address of each node's proxy.
+
+    With `tree`, which links with everybody: with `sf` two nodes that a third one has joined need no
+    link of their own.
+    """
     table = {"group": f"{GROUP}:{udp_port()}", "interface": "127.0.0.1", "ttl": 0}
-    fabric = made(tmp_path, {"a": table, "b": table, "c": table}, **QUICK_LINKS)
+    fabric = made(tmp_path, {"a": table, "b": table, "c": table}, "tree", **QUICK_LINKS)
     listening = {name: Address("127.0.0.1", port) for name, port in fabric.link_ports.items()}
     far = {("a", "c"): Shape(0.06), ("c", "a"): Shape(0.04)}
     process, proxies = start_shaping(Shapes(Shape(0.01), far), listening, tmp_path)

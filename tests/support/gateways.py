@@ -196,7 +196,8 @@ class Crowd:
 
     def connected(self, port: int, name: str = "", **settings: Any) -> Client:
         client = self.client(port, name, **settings)
-        assert client.connect().code == 0
+        answer = client.connect()
+        assert answer.code == 0, (answer, client.lost)
         return client
 
     def teller(self, port: int) -> Teller:
