@@ -138,6 +138,9 @@ class SimClient:
         """When it was accepted last, if that was not the first time."""
         self.granted: dict[str, float] = {}
         """Filters that its broker has granted, with the time it heard so."""
+        self.asked_until_s: list[float] = []
+        """Of each SUBSCRIBE that it has sent, until when it may have been answered: whoever does
+        gives it once more what is retained."""
         self.on_acknowledged: Callable[[bytes], None] | None = None
         """Is told of payloads of its own as they are acknowledged."""
         self.on_received: Callable[[Received], None] | None = None
@@ -148,8 +151,8 @@ class SimClient:
         self.connecting: Callable[[SimClient], None] | None = None
         """Called before each CONNECT; may change the will."""
         self._packet_id = 0
-        self._asked: dict[int, tuple[str, ...]] = {}
-        """What SUBSCRIBEs that are not answered have asked for."""
+        self._asked: dict[int, tuple[int, tuple[str, ...]]] = {}
+        """SUBSCRIBEs that are not answered: which of all it was, and what it has asked for."""
         self._unacknowledged: dict[int, Publish] = {}
         """At QoS 1, without a PUBACK."""
         self._unreceived: dict[int, Publish] = {}
@@ -220,7 +223,8 @@ class SimClient:
     def _subscribe(self, connection: VirtualConnection, topic_filters: tuple[str, ...]) -> None:
         asked = tuple(Subscription(each, qos=self.wanted[each]) for each in topic_filters)
         packet_id = self._new_packet_id()
-        self._asked[packet_id] = topic_filters
+        self._asked[packet_id] = len(self.asked_until_s), topic_filters
+        self.asked_until_s.append(math.inf)
         connection.send(Subscribe(packet_id, asked))
 
     def unsubscribe(self, *topic_filters: str) -> None:
@@ -323,7 +327,9 @@ class SimClient:
             case PubComp(packet_id=packet_id):
                 self._unreleased.pop(packet_id, None)
             case SubAck(packet_id=packet_id, reason_codes=codes):
-                asked = self._asked.pop(packet_id, ())
+                number, asked = self._asked.pop(packet_id, (None, ()))
+                if number is not None:
+                    self.asked_until_s[number] = self.node.engine.now_s
                 for each, code in zip(asked, codes, strict=False):
                     if each in self.wanted and code < ReasonCode.UNSPECIFIED_ERROR:
                         self.granted.setdefault(each, self.node.engine.now_s)
@@ -377,6 +383,8 @@ class SimClient:
         connection.accepted = True
         if self._ended_s:
             self.back_s = self.node.engine.now_s
+        for number, _ in self._asked.values():
+            self.asked_until_s[number] = self.node.engine.now_s
         self._asked.clear()
         if not session_present or not self.repeats_qos1:
             self._unacknowledged.clear()

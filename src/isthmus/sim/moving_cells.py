@@ -71,8 +71,6 @@ class _Run:
     trace: bool = False
     sent: list[_Sent] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
-    subscribed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """By client, when it has asked for something, and so for what is retained."""
     granted: dict[tuple[str, str], float] = field(default_factory=dict)
     """By client and filter, since when it has that."""
     crashed_s: float = math.inf
@@ -152,7 +150,6 @@ class _Run:
     def _subscribe(self, client: SimClient) -> None:
         if not client.connected:
             return
-        self.subscribed[client.client_id].append(self.fabric.now_s)
         client.subscribe(self.rng.choice(FILTERS), qos=self.rng.choice([1, 2]))
 
     def _act(self) -> None:
@@ -295,8 +292,7 @@ class _Run:
             if count and not wanted:
                 raise Violation(f"{client.client_id} got {each}, which it does not want")
             live = count - retained_only[each.payload]
-            times = [*self.subscribed[client.client_id], *client.granted.values()]
-            asked = sum(each.at_s <= at_s for at_s in times)
+            asked = sum(each.at_s <= at_s for at_s in client.asked_until_s)
             if not self.crashes and (live > 1 or count > 1 + asked):
                 raise Violation(f"{client.client_id} got {each} {count} times")
         if not self.crashes and client in self.staying:

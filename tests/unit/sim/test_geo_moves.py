@@ -226,6 +226,7 @@ def test_the_tiling_outlives_a_restart() -> None:
         10283,
         10694,
         10761,
+        701064,
     ],
 )
 def test_schedules_that_have_failed(seed: int) -> None:
