@@ -143,6 +143,7 @@ soak: .venv/.dev  ## seeded fault schedules in the simulator; SCHEDULES=10000 fo
 	$(BIN)/python -m isthmus.sim.soak --algorithm $(foreach each,pf sf tree skipgraph,'$(each)?brokers=2&confirm=fabric') --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-brokers.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?rules=drawn' 'sf?rules=drawn' 'sf?retained=routed' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-rules.json
 	$(BIN)/python -m isthmus.sim.soak --algorithm 'pf?source=broker' 'sf?source=broker' 'tree?source=broker' --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-source.json
+	$(BIN)/python -m isthmus.sim.moving_cells --schedules $(or $(SCHEDULES),10000) --record docs/explanation/soak-geo.json
 	$(BIN)/python -m isthmus.sim.figures
 
 five-brokers: test-deps  ## five brokers of five makes, found by discovery; the how-to page
