@@ -221,7 +221,9 @@ class Exchange:
             # What clients publish goes to the broker alone, and comes from there.
             self.client_routes = RouteTable(lambda _topic: Route())
         self.client_publish = traffic.client_publish
-        self.client_run = ClientRun(traffic.publish_plain)
+        self.client_run = ClientRun(
+            traffic.publish_plain, traffic.publish_batch, traffic.may_be_batch
+        )
         # What came before is dealt with when a hook is called.
         traffic.routes.before_asking = self.clients.before_telling = self.client_run.end
 

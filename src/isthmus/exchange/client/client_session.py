@@ -52,6 +52,7 @@ from isthmus.exchange.client.life import ClientEvent, ClientState
 from isthmus.exchange.client.pending import address_group
 from isthmus.exchange.client.unreleased import Unreleased
 from isthmus.exchange.host import Cancellable
+from isthmus.exchange.link.runs import BATCH_BYTES
 from isthmus.exchange.session import SessionStatus, Wire, remote_name
 from isthmus.exchange.traffic.message import Message, from_publish
 from isthmus.mqtt.decoding import connect_level, decode, decode_connect
@@ -86,6 +87,7 @@ RUN_FRAMES = 64
 
 _ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
 _CONNECT = 0x10
+_AT_QOS_1 = PUBLISH | 0x02
 _PINGREQ = 0xC0
 _DISCONNECT = 0xE0
 _SHORT_ACKS = frozenset((PUBACK, PUBREC, PUBREL, PUBCOMP))
@@ -306,6 +308,11 @@ class ClientSession(ClientInput):
         inspects = exchange.algorithm.inspects_publishes
         from_broker = exchange.settings.from_broker
         v5 = self.protocol_level == 5
+        batches = (
+            self.confirming is None
+            and not from_broker
+            and not self.withheld_flags & (_AT_QOS_1 ^ PUBLISH)
+        )
         publishes = waits = 0
         run = self.relay.run
         topics, payloads = run.topics, run.payloads
@@ -336,8 +343,17 @@ class ClientSession(ClientInput):
                         self._forward(data[begin:start], 0)
                         begin = stop
                     elif route.neighbors and head == PUBLISH and not (v5 and data[topic_end]):
-                        if route is not run.route or len(topics) == RUN_FRAMES:
+                        if run.is_batch or route is not run.route or len(topics) == RUN_FRAMES:
                             run.begin(route)
+                        topics.append(topic)
+                        payloads.append(data[topic_end + v5 : stop])
+                    elif (
+                        head == _AT_QOS_1
+                        and batches
+                        and route.neighbors
+                        and not (v5 and data[topic_end])
+                        and self._joins_batch(route, stop - start)
+                    ):
                         topics.append(topic)
                         payloads.append(data[topic_end + v5 : stop])
                     elif from_broker:
@@ -371,6 +387,23 @@ class ClientSession(ClientInput):
             self.relay.pacer.waits += waits
         self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
         return whole
+
+    def _joins_batch(self, route: Route, size: int) -> bool:
+        """Whether a PUBLISH at QoS 1 goes to the links together with those before and after it."""
+        run = self.relay.run
+        if (
+            route is run.route
+            and run.is_batch
+            and size <= run.room_bytes
+            and len(run.topics) < RUN_FRAMES
+        ):
+            run.room_bytes -= size
+            return True
+        if size > BATCH_BYTES or not run.begin_batch(route, self._hold_for_link):
+            return False
+        run.room_bytes -= size
+        self._took_time()
+        return True
 
     def _in_time(self, offsets: Sequence[int]) -> Iterator[Sequence[int]]:
         """Parts of `offsets`, for as long as the slice lasts."""

@@ -41,12 +41,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Protocol
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.apart.spool import Record
+from isthmus.exchange.link.runs import Run
 from isthmus.exchange.traffic.message import Fate, Message, to_link
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import PUBACK, PUBCOMP, PUBREC, PUBREL, acknowledgment
@@ -154,12 +155,12 @@ class OutgoingLane:
         self._next = 0
         self._oldest = 0
         """No number in flight is less."""
-        self._in_flight: dict[int, Outgoing] = {}
+        self._in_flight: dict[int, Outgoing | Run] = {}
         """By packet identifier, in the order of their numbers."""
         self._again: deque[Outgoing] = deque()
         """Sent before, on a connection that broke."""
-        self._fresh: deque[Outgoing] = deque()
-        """Never sent."""
+        self._fresh: deque[Outgoing | Run] = deque()
+        """Never sent; of a run that is the first one, the rest."""
         self._taken: dict[tuple[str, str, bytes], list[Outgoing]] = {}
         """By origin, number and label: what the neighbor has, and has not said to be safe.
 
@@ -175,7 +176,8 @@ class OutgoingLane:
     def __len__(self) -> int:
         """How many messages are not acknowledged."""
         taken = sum(map(len, self._taken.values()))
-        return taken + len(self._in_flight) + len(self._again) + len(self._fresh)
+        fresh = sum(each.waiting if isinstance(each, Run) else 1 for each in self._fresh)
+        return taken + len(self._in_flight) + len(self._again) + fresh
 
     @property
     def all_sent(self) -> bool:
@@ -188,25 +190,61 @@ class OutgoingLane:
         place, before all that came after it.
         """
         if again:
+            self._spread()
             self._latest[_key(entry)] = entry
         elif self._latest:
             self._latest.pop(_key(entry), None)  # of the same message, and to be sent as well
         entry.number = _UNSENT
         self.unacked_bytes += entry.cost
         fresh = self._fresh
-        if fresh and fresh[-1].message.place > (place := entry.message.place):
+        if fresh and _place(fresh[-1]) > (place := entry.message.place):
             # It went another way first: what has come after it waits here already.
+            self._spread()
             fresh.insert(bisect_right(fresh, place, key=_place), entry)
         else:
             fresh.append(entry)
+
+    def put_run(self, run: Run) -> None:
+        """Take over all of its messages, none of which was put before."""
+        fresh = self._fresh
+        if self._latest or (fresh and _place(fresh[-1]) > run.place):
+            for message in run.unsent():
+                self.put(Outgoing(message, 1, None, run.label))
+            return
+        self.unacked_bytes += run.cost
+        fresh.append(run)
+
+    def _spread(self) -> None:
+        """Have an object for each message: something else is to happen than in a run."""
+        if any(isinstance(each, Run) for each in self._in_flight.values()):
+            spread = [(key, self._single(key, each)) for key, each in self._in_flight.items()]
+            self._in_flight = dict(spread)
+        if any(isinstance(each, Run) for each in self._fresh):
+            waiting = list(self._fresh)
+            self._fresh.clear()
+            for each in waiting:
+                if isinstance(each, Run):
+                    self._fresh += [Outgoing(one, 1, None, each.label) for one in each.unsent()]
+                else:
+                    self._fresh.append(each)
+
+    @staticmethod
+    def _single(packet_id: int, entry: Outgoing | Run) -> Outgoing:
+        """What is in flight under an identifier."""
+        if not isinstance(entry, Run):
+            return entry
+        single = Outgoing(entry.message_of(packet_id), 1, None, entry.label)
+        single.number = entry.number_of(packet_id)
+        return single
 
     def append(self, entry: Outgoing) -> None:
         """Take it over, behind all that wait: it has waited on disk."""
         self.unacked_bytes += entry.cost
         self._fresh.append(entry)
 
-    def transmit(self, now_s: float) -> Iterator[bytes]:
+    def transmit(self, now_s: float) -> list[bytes]:
         """The packets that may be sent now."""
+        packets: list[bytes] = []
         if self._again and self._latest:
             self._number_anew()
         while self._again and len(self._in_flight) < WINDOW:
@@ -214,11 +252,20 @@ class OutgoingLane:
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
             if entry.released:
-                yield acknowledgment(PUBREL, packet_id)
+                packets.append(acknowledgment(PUBREL, packet_id))
             else:
-                yield self.write(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
-        while self._fresh and len(self._in_flight) < WINDOW and self._has_span():
-            entry = self._fresh.popleft()
+                packets.append(
+                    self.write(entry.message, entry.qos, packet_id, now_s, entry.label, dup=True)
+                )
+        while self._fresh and (room := WINDOW - len(self._in_flight)) > 0 and self._has_span():
+            first = self._fresh[0]
+            if isinstance(first, Run):
+                packets += self._send_run(first, min(room, SPAN - (self._next - self._oldest)))
+                if not first.waiting:
+                    self._fresh.popleft()
+                continue
+            entry = first
+            self._fresh.popleft()
             if entry.qos == _GONE:
                 continue
             latest = self._latest.get(_key(entry)) if self._latest else None
@@ -235,7 +282,15 @@ class OutgoingLane:
             self._next += 1
             packet_id = packet_id_of(entry.number)
             self._in_flight[packet_id] = entry
-            yield self.write(entry.message, entry.qos, packet_id, now_s, entry.label)
+            packets.append(self.write(entry.message, entry.qos, packet_id, now_s, entry.label))
+        return packets
+
+    def _send_run(self, run: Run, most: int) -> list[bytes]:
+        number = self._next
+        packets = run.send(number, most)
+        self._next += len(packets)
+        self._in_flight.update(dict.fromkeys(map(packet_id_of, range(number, self._next)), run))
+        return packets
 
     def _move(self, latest: Outgoing) -> Outgoing:
         """To where an earlier one was; the entry further behind counts no more."""
@@ -265,22 +320,29 @@ class OutgoingLane:
         for entry in anew:
             entry.number = _UNSENT
         fresh = self._fresh
-        while anew and fresh and fresh[0].message.place < anew[-1].message.place:
+        self._spread()
+        while anew and fresh and _place(fresh[0]) < anew[-1].message.place:
             # It went another way first, and comes here only now.
-            insort(anew, fresh.popleft(), key=_place)
+            insort(anew, _alone(fresh.popleft()), key=_place)
         fresh.extendleft(reversed(anew))
 
     def _has_span(self) -> bool:
         """Whether the next number is not too far from the oldest unacknowledged one."""
         if self._next - self._oldest < SPAN:
             return True
-        oldest = next(iter(self._in_flight.values()), None)
-        self._oldest = self._next if oldest is None else oldest.number
+        self._oldest = self._next
+        for packet_id, oldest in self._in_flight.items():
+            if isinstance(oldest, Run):
+                self._oldest = oldest.number_of(packet_id)
+            else:
+                self._oldest = oldest.number
+            break
         return self._next - self._oldest < SPAN
 
     def connection_lost(self) -> None:
         """What was in flight will be sent again first, in order."""
-        self._again.extendleft(reversed(self._in_flight.values()))
+        self._spread()
+        self._again.extendleft(map(_alone, reversed(self._in_flight.values())))
         self._in_flight.clear()
         if self._taken:
             # What the neighbor had to say of it may be lost; its number there is another one's.
@@ -297,6 +359,8 @@ class OutgoingLane:
             # After a reconnect a message can be acknowledged twice: because it became safe, and
             # because it was repeated.  And if it is not repeated yet, it will be.
             return b""
+        if isinstance(entry, Run):
+            entry = self._in_flight[packet_id] = self._single(packet_id, entry)
         if reason:
             if reason not in _REASONS or not entry.message.confirm or head == PUBCOMP:
                 raise RemoteProtocolError(f"an acknowledgment with the reason 0x{reason:02x}")
@@ -317,6 +381,17 @@ class OutgoingLane:
         else:
             self._finish(entry)
         return b""
+
+    def all_acknowledged(self, packet_ids: Sequence[int]) -> None:
+        """PUBACKs without a reason came."""
+        in_flight = self._in_flight
+        for packet_id in packet_ids:
+            entry = in_flight.get(packet_id)
+            if isinstance(entry, Run):
+                del in_flight[packet_id]
+                self.unacked_bytes -= entry.cost_of(packet_id)
+            else:
+                self.acknowledged(PUBACK, packet_id)
 
     def _is_taken(self, entry: Outgoing) -> None:
         self._taken.setdefault((*_key(entry), entry.label), []).append(entry)
@@ -351,8 +426,9 @@ class OutgoingLane:
 
         The neighbor `misses` them, or they are not for it.
         """
+        self._spread()
         for waiting in (self._again, self._fresh):
-            entries = list(waiting)
+            entries = list(map(_alone, waiting))
             waiting.clear()
             for entry in entries:
                 if entry.released or not unwanted(entry.message):
@@ -364,17 +440,20 @@ class OutgoingLane:
 
     def unacknowledged(self) -> list[Outgoing]:
         """What it keeps, in order, but for what has been released."""
+        self._spread()
         taken = chain.from_iterable(self._taken.values())
         entries = [*taken, *self._in_flight.values(), *self._again, *self._fresh]
-        return [entry for entry in entries if not entry.released and entry.qos != _GONE]
+        return [
+            entry for entry in map(_alone, entries) if not entry.released and entry.qos != _GONE
+        ]
 
     def take(self) -> list[Outgoing]:
         """Forget everything; what was not acknowledged, in order, is the caller's to finish.
 
         What has been released is acknowledged but for a formality, and is finished here.
         """
-        entries = [*self._in_flight.values(), *self._again, *self._fresh]
         left = self.unacknowledged()
+        entries = list(map(_alone, [*self._in_flight.values(), *self._again, *self._fresh]))
         self._taken.clear()
         self._in_flight.clear()
         self._again.clear()
@@ -387,8 +466,13 @@ class OutgoingLane:
         return left
 
 
-def _place(entry: Outgoing) -> tuple[float, str]:
-    return entry.message.place
+def _alone(entry: Outgoing | Run) -> Outgoing:
+    assert not isinstance(entry, Run), "what is in a run has been spread"
+    return entry
+
+
+def _place(entry: Outgoing | Run) -> tuple[float, str]:
+    return entry.place if isinstance(entry, Run) else entry.message.place
 
 
 def _key(entry: Outgoing) -> tuple[str, str]:

@@ -38,6 +38,7 @@ from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.lane import Held, Incoming, Outgoing, OutgoingLane, Writes
 from isthmus.exchange.link.life import LINK, LinkAction, LinkEvent, LinkState
+from isthmus.exchange.link.runs import BATCH_BYTES, Batch, Run
 from isthmus.exchange.link.set_apart import LinkApart
 from isthmus.exchange.traffic.message import (
     Fate,
@@ -274,6 +275,32 @@ class Link:
         self.transmit(lane, now_s)
 
     @property
+    def takes_batches(self) -> bool:
+        """Whether messages at QoS 1 may go as `Run`s: there is nothing to look at in each."""
+        apart = self.apart
+        return (
+            self.state.up
+            and self.crossing is None
+            and self.qos > 0
+            and self.packet_bytes > MOST_AROUND + BATCH_BYTES
+            and (apart is None or apart.lets_pass)
+        )
+
+    def send_batch(self, batch: Batch, label: bytes, now_s: float) -> None:
+        """The same with messages of local clients that came together."""
+        everything = range(len(batch.topics))
+        if self.lanes == 1:
+            self.outgoing[0].put_run(Run(batch, everything, label))
+            self.transmit(0, now_s)
+            return
+        by_lane: dict[int, list[int]] = {}
+        for at in everything:
+            by_lane.setdefault(self._lane_of(batch.topics[at], self.lanes), []).append(at)
+        for lane, indexes in by_lane.items():
+            self.outgoing[lane].put_run(Run(batch, indexes, label))
+            self.transmit(lane, now_s)
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether who would send it more than there is room for waits, and it is not given up."""
         return self.state.up or self.apart is not None
@@ -347,9 +374,9 @@ class Link:
         if connection is not None and self.state.carries:
             outgoing = self.outgoing[lane]
             expired = outgoing.expired
-            for packet in outgoing.transmit(now_s):
-                connection.send(packet)
-                self.sent += 1
+            if packets := outgoing.transmit(now_s):
+                connection.send_all(packets, sum(map(len, packets)))
+                self.sent += len(packets)
             if outgoing.expired != expired:
                 self.counters["expired"] += outgoing.expired - expired
 
@@ -413,6 +440,14 @@ class Link:
         connection = self.connections[lane]
         if answer and connection is not None:
             connection.send(answer)
+        self._go_on(lane, now_s)
+
+    def all_acknowledged(self, lane: int, packet_ids: Sequence[int], now_s: float) -> None:
+        """The same with PUBACKs that say nothing else."""
+        self.outgoing[lane].all_acknowledged(packet_ids)
+        self._go_on(lane, now_s)
+
+    def _go_on(self, lane: int, now_s: float) -> None:
         self.transmit(lane, now_s)
         if self.apart is not None and self.apart.spool.behind:
             self.apart.refill()

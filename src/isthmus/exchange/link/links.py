@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from struct import unpack
 from typing import Protocol
 
 from isthmus.cooperation.api import SessionInfo
@@ -48,6 +50,7 @@ from isthmus.exchange.link.streams import STREAM_TOPIC, Streams
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Disconnect, Publish
+from isthmus.mqtt.publish_layout import PUBACK
 from isthmus.mqtt.reason_codes import ReasonCode
 
 __all__ = ["LinkOwner", "LinkSettings", "Links"]
@@ -61,6 +64,8 @@ SWEEP_S = 1.0
 AT_ONCE = 10
 """Of packets that have waited, so many are taken in a turn, from each of 64 lanes perhaps."""
 SOONEST_TICK_S = 0.01
+MAX_ACKS = 256
+"""Are taken together, of those that one read brings."""
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
@@ -246,7 +251,10 @@ class Links:
             while at < end and connection.state is not GreetingState.CLOSED:
                 link = connection.link
                 if connection.backlog is None and link is not None and link.state.up:
-                    at = self.owner.plain_arrived(link, frames, at)
+                    if frames[at][0] == PUBACK:
+                        at = self._acknowledged(link, connection.lane, frames, at)
+                    else:
+                        at = self.owner.plain_arrived(link, frames, at)
                     if at == end:
                         return
                 frame = frames[at]
@@ -262,6 +270,14 @@ class Links:
             self._refused(connection, error)
         except RemoteProtocolError as error:
             self.misbehaved(connection, error)
+
+    def _acknowledged(self, link: Link, lane: int, frames: Sequence[bytes], at: int) -> int:
+        """Take the PUBACKs at `at` and next to it that say nothing else; where they end."""
+        run = list(takewhile(_is_plain_ack, islice(frames, at, at + MAX_ACKS)))
+        if run:
+            packet_ids = unpack(f">{2 * len(run)}H", b"".join(run))[1::2]
+            link.all_acknowledged(lane, packet_ids, self.host.now())
+        return at + len(run)
 
     def _rest(self, connection: Connection, rest_s: float) -> None:
         """What came takes long: hear others before the rest of it."""
@@ -714,3 +730,7 @@ class Links:
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self.links.values())
+
+
+def _is_plain_ack(frame: bytes) -> bool:
+    return frame[0] == PUBACK and len(frame) == 4

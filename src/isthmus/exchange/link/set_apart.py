@@ -76,6 +76,12 @@ class LinkApart:
         for entry in self._link.unacknowledged():
             entry.record = self.spool.keep(entry, entry.cost, resident=True)
 
+    @property
+    def lets_pass(self) -> bool:
+        """Whether it would take none of what is for the neighbor now."""
+        link = self._link
+        return not self.spool.apart and link.unacked_bytes() <= link.queue_bytes * APART_PART
+
     def takes(self, entry: Outgoing) -> bool:
         """A message for the neighbor that is, or is to be, set apart; False if it is to be sent.
 

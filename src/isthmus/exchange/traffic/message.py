@@ -53,6 +53,8 @@ __all__ = [
     "from_link",
     "from_publish",
     "number_of",
+    "numbered_block",
+    "numbered_to_link",
     "plain_prefix",
     "plain_renamed",
     "plain_to_broker",
@@ -348,6 +350,34 @@ def plain_to_link(prefix: bytes, rest: bytes) -> bytes:
     if length < 128:
         return b"0%b%b%b" % (LENGTHS[length], prefix, rest)
     return b"0%b%b%b" % (length_bytes(length), prefix, rest)
+
+
+def numbered_block(origin: str, label: bytes, incarnation: str) -> bytes:
+    """What comes between the packet identifier and the count in the `to_link` form of a client's
+    message at QoS 1 that is plain otherwise.
+    """
+    value = f"11:{origin}"
+    if label:
+        value = f"{value}~{label.hex()}"
+    marker = f"{value}#{incarnation}.".encode("ascii")
+    block = _MARKER + (len(marker) + COUNT_BYTES).to_bytes(2) + marker
+    return length_bytes(len(block) + COUNT_BYTES) + block
+
+
+def numbered_to_link(
+    topic: bytes, packet_id: int, block: bytes, count: int, payload: bytes
+) -> bytes:
+    """The same packet as `to_link` makes of such a message, in a fraction of the time."""
+    size = len(topic) + len(block) + len(payload) + 4 + COUNT_BYTES
+    return b"2%b%b%b%b%b%012x%b" % (
+        LENGTHS[size] if size < 128 else length_bytes(size),
+        len(topic).to_bytes(2),
+        topic,
+        packet_id.to_bytes(2),
+        block,
+        count,
+        payload,
+    )
 
 
 def plain_renamed(frame: bytes, topic: bytes) -> bytes:

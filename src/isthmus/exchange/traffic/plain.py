@@ -22,11 +22,12 @@ from typing import Final
 
 from isthmus.cooperation.api import Route, SessionInfo
 from isthmus.exchange.broker.aversions import is_special
+from isthmus.exchange.link.runs import BATCH_BYTES
 from isthmus.exchange.traffic.message import COUNT_BYTES, Message, plain_prefix, plain_to_link
 from isthmus.exchange.traffic.routes import MAX_TOPICS
 from isthmus.mqtt.publish_layout import PUBLISH
 
-__all__ = ["MAX_RUN", "ClientRun", "Known", "PassedRun", "PlainMessage", "PlainMessages"]
+__all__ = ["MAX_RUN", "ClientRun", "Hold", "Known", "PassedRun", "PlainMessage", "PlainMessages"]
 
 MAX_RUN: Final = 256
 """Looking for a run must cost little also where there is none, however much one read brings."""
@@ -46,6 +47,9 @@ class Known:
     incarnation: str
     label: bytes
 
+
+Hold = Callable[[], Callable[[], None]]
+"""Stops reading from a client; what it returns lets it go on."""
 
 PlainMessage = tuple[Known, bytes]
 """What is known, and the payload, after the count if there is one."""
@@ -136,29 +140,74 @@ class PlainMessages:
 
 
 class ClientRun:
-    """Plain messages of local clients that go the same way; at the end of the run they do."""
+    """Messages of local clients that go the same way; at the end of the run they do.
 
-    __slots__ = ("_publish", "payloads", "route", "topics")
+    Plain ones, or such as would be plain if they were not at QoS 1.
+    """
 
-    def __init__(self, publish: Callable[[Sequence[bytes], Sequence[bytes], Route], None]) -> None:
+    __slots__ = (
+        "_hold",
+        "_may_be_batch",
+        "_publish",
+        "_publish_batch",
+        "is_batch",
+        "payloads",
+        "room_bytes",
+        "route",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        publish: Callable[[Sequence[bytes], Sequence[bytes], Route], None],
+        publish_batch: Callable[[Sequence[bytes], Sequence[bytes], Route, Hold], None],
+        may_be_batch: Callable[[Route], bool],
+    ) -> None:
         self._publish = publish
+        self._publish_batch = publish_batch
+        self._may_be_batch = may_be_batch
         self.topics: list[bytes] = []
         self.payloads: list[bytes] = []
         self.route = Route()
+        self.is_batch = False
+        """They are at QoS 1."""
+        self.room_bytes = 0
+        """How much more there may be then."""
+        self._hold: Hold | None = None
 
     def begin(self, route: Route) -> None:
         """What comes next goes by `route`."""
         self.end()
         self.route = route
 
+    def begin_batch(self, route: Route, hold: Hold) -> bool:
+        """The same at QoS 1, of one client, which `hold` holds; False if it must not go so."""
+        self.end()
+        if not self._may_be_batch(route):
+            return False
+        self.route, self._hold = route, hold
+        self.is_batch, self.room_bytes = True, BATCH_BYTES
+        return True
+
     def end(self) -> None:
         """Before anything that is not of the run: all stays in order."""
-        if self.topics:
+        if self.is_batch:
+            self._end_batch()
+        elif self.topics:
             try:
                 self._publish(self.topics, self.payloads, self.route)
             finally:
                 self.topics.clear()
                 self.payloads.clear()
+
+    def _end_batch(self) -> None:
+        self.is_batch = False
+        hold, self._hold = self._hold, None
+        if self.topics and hold is not None:
+            topics, payloads = self.topics[:], self.payloads[:]
+            self.topics.clear()
+            self.payloads.clear()
+            self._publish_batch(topics, payloads, self.route, hold)
 
 
 class PassedRun:

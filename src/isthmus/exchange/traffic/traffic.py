@@ -32,6 +32,7 @@ from isthmus.exchange.host import Cancellable, Host
 from isthmus.exchange.link.lane import Held, Outgoing
 from isthmus.exchange.link.link import Link, Room
 from isthmus.exchange.link.links import Links
+from isthmus.exchange.link.runs import Batch
 from isthmus.exchange.retained.service import Retention
 from isthmus.exchange.topology.guard import TopologyGuard
 from isthmus.exchange.topology.open import OpenTopology
@@ -45,7 +46,7 @@ from isthmus.exchange.traffic.message import (
     number_of,
 )
 from isthmus.exchange.traffic.pending_routes import PendingRoutes
-from isthmus.exchange.traffic.plain import Known, PassedRun, PlainMessages
+from isthmus.exchange.traffic.plain import Hold, Known, PassedRun, PlainMessages
 from isthmus.exchange.traffic.provisional import COPY_S, ProvisionalMessages
 from isthmus.exchange.traffic.recovery import Awaited
 from isthmus.exchange.traffic.resending import Resending
@@ -67,10 +68,6 @@ TELL_AGAIN_S = 60.0
 
 OVERFULL: Final = 2.0
 """Of `queue_bytes`: beyond it clients' messages wait before they are sent, and not only after."""
-
-Hold = Callable[[], Callable[[], None]]
-"""Stops reading from a client; what it returns lets it go on."""
-
 
 _Arrived = tuple[Link, bytes, Message, InHand | None, float]
 """A numbered message from a neighbor, its packet, what acknowledges it, how long to doubt it."""
@@ -310,12 +307,43 @@ class Traffic:
                 self.detours.when_room(hold())
             if message.qos or message.retain:
                 room = Room.UNACKNOWLEDGED if message.qos else Room.UNTAKEN
-                for session in route.neighbors:
-                    link = self.by_session.get(session)
-                    if link is not None and link.is_waited_for and not link.has_room(room):
-                        self._hold_back(link, room, hold)
-                        if not link.has_room(room, OVERFULL):
-                            self._overfull[link] = None
+                self._hold_if_full(route, room, hold)
+
+    def _hold_if_full(self, route: Route, room: Room, hold: Hold) -> None:
+        """Stop reading from a client if a link that it has sent to has too much."""
+        for session in route.neighbors:
+            link = self.by_session.get(session)
+            if link is not None and link.is_waited_for and not link.has_room(room):
+                self._hold_back(link, room, hold)
+                if not link.has_room(room, OVERFULL):
+                    self._overfull[link] = None
+
+    def may_be_batch(self, route: Route) -> bool:
+        """Whether messages at QoS 1 that are plain otherwise may go along `route` together."""
+        if route.pending or self._overfull or self.pending.overfull or self.recovery.active:
+            return False
+        links = map(self.by_session.get, route.neighbors)
+        return all(link is not None and link.takes_batches for link in links)
+
+    def publish_batch(
+        self, topics: Sequence[bytes], payloads: Sequence[bytes], route: Route, hold: Hold
+    ) -> None:
+        """A local client published what may go together: the hot path of QoS 1."""
+        now_s = self.host.now()
+        batch = Batch(
+            topics,
+            payloads,
+            route.hops,
+            origin=self.node_id,
+            incarnation=self.links.hello.incarnation,
+            first=self._numbers + 1,
+            arrived_s=now_s,
+        )
+        self._numbers += len(topics)
+        self.counters["published_to_links"] += len(topics)
+        for session, label in route.hops:
+            self.by_session[session].send_batch(batch, label, now_s)
+        self._hold_if_full(route, Room.UNACKNOWLEDGED, hold)
 
     def broker_publish(self, message: Message, taken: Confirmation | None) -> None:
         """The local broker has delivered it to the node itself (``source = "broker"``).
