@@ -80,6 +80,9 @@ MAX_MARKS = 4
 MOST_AROUND = 65_600
 """Bytes of a PUBLISH beside properties and payload: its topic above all."""
 MAX_UNWRITTEN_BYTES = 1 << 20
+ENOUGH_PART = 0.9
+"""Of `queue_bytes` unacknowledged, and publishers who are held go on.  The less of it is to be
+acknowledged first, the shorter is their pause; all of them go on at once."""
 
 
 class Room(Enum):
@@ -476,7 +479,7 @@ class Link:
     # ---- room ----------------------------------------------------------------------------
 
     def has_room(self, room: Room, part: float = 1.0) -> bool:
-        """Whether there may be more of it; with `part`, whether much less than that is there."""
+        """Whether there may be more of it; with `part`, whether no more than that part is there."""
         if room is Room.UNACKNOWLEDGED:
             return self.unacked_bytes() <= self.queue_bytes * part
         if room is Room.UNTAKEN:
@@ -497,7 +500,7 @@ class Link:
     def look_for_room(self) -> None:
         """The neighbor has acknowledged or answered something, or the link is down."""
         for room in list(self._waiting):
-            if self.has_room(room, 0.5):
+            if self.has_room(room, ENOUGH_PART):
                 for go_on in self._waiting.pop(room):
                     go_on()
 

@@ -145,5 +145,3 @@ class Run:
 
     def unsent(self) -> list[Message]:
         return [self.batch.message(at) for at in self._indexes[self.sent :]]
-
-

@@ -1,1 +1,0 @@
-"""What `bench_qos.py` is made of."""
