@@ -684,6 +684,10 @@ class Exchange:
         """Messages came on a lane of an established link; up to where they were plain and known."""
         return self.traffic.plain_arrived(link, frames, at)
 
+    def numbered_arrived(self, link: Link, lane: int, frames: Sequence[bytes], at: int) -> int:
+        """The same with messages at QoS 1 for the local broker."""
+        return self.traffic.numbered_arrived(link, lane, frames, at)
+
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
         """A packet came on a lane of an established link; how long to rest from it, if at all."""
         head = frame[0]

@@ -555,6 +555,17 @@ class Incoming:
         self._busy.add(number)
         return number
 
+    def accept_next(self, packet_id: int) -> int | None:
+        """The same for a message that is just the next one, as most are; None if it is not."""
+        accepted = self._accepted
+        if accepted is None or packet_id != (accepted + 1) % IDENTIFIERS + 1:
+            return None
+        if len(self._busy) >= MAX_BUSY:
+            return None
+        self._accepted = number = accepted + 1
+        self._busy.add(number)
+        return number
+
     def _number(self, packet_id: int) -> int:
         """The number nearest to the last one whose remainder the identifier is."""
         if packet_id == 0:

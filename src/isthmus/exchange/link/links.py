@@ -47,6 +47,7 @@ from isthmus.exchange.link.life import (
 from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link
 from isthmus.exchange.link.same_id import SAME_ID_TOPIC, IdConflict, Probe
 from isthmus.exchange.link.streams import STREAM_TOPIC, Streams
+from isthmus.exchange.traffic.numbered import AT_QOS_1
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Disconnect, Publish
@@ -117,6 +118,10 @@ class LinkOwner(SessionOwner, Protocol):
 
     def plain_arrived(self, link: Link, frames: Sequence[bytes], at: int) -> int:
         """Take the plain messages at `at` and next to it that are like others before; the end."""
+        ...
+
+    def numbered_arrived(self, link: Link, lane: int, frames: Sequence[bytes], at: int) -> int:
+        """The same with messages at QoS 1."""
         ...
 
     def frame_arrived(self, link: Link, lane: int, frame: bytes) -> float | None:
@@ -251,8 +256,11 @@ class Links:
             while at < end and connection.state is not GreetingState.CLOSED:
                 link = connection.link
                 if connection.backlog is None and link is not None and link.state.up:
-                    if frames[at][0] == PUBACK:
+                    head = frames[at][0]
+                    if head == PUBACK:
                         at = self._acknowledged(link, connection.lane, frames, at)
+                    elif head == AT_QOS_1:
+                        at = self.owner.numbered_arrived(link, connection.lane, frames, at)
                     else:
                         at = self.owner.plain_arrived(link, frames, at)
                     if at == end:

@@ -45,6 +45,7 @@ from isthmus.exchange.traffic.message import (
     from_link,
     number_of,
 )
+from isthmus.exchange.traffic.numbered import NumberedMessages
 from isthmus.exchange.traffic.pending_routes import PendingRoutes
 from isthmus.exchange.traffic.plain import Hold, Known, PassedRun, PlainMessages
 from isthmus.exchange.traffic.provisional import COPY_S, ProvisionalMessages
@@ -114,6 +115,7 @@ class Traffic:
         """At QoS 0, too."""
         self._life = life = (self.node_id, links.hello.incarnation)
         self.plain = PlainMessages(self.node_id, life[1] if self._numbers_all else "")
+        self.numbered = NumberedMessages()
         self.seen: SeenMessages | SeenAnywhere = SeenAnywhere(*life)
         if isinstance(guard, TopologyGuard):
             recent_s = max(RECENT_S, 2 * hold_s)
@@ -238,11 +240,13 @@ class Traffic:
 
     def _forget_routes(self, filters: list[str] | None) -> None:
         self.plain.forget()
+        self.numbered.forget()
         self.routes.drop(filters)
 
     def topology_changed(self) -> None:
         """Nothing that was found out about who is reached over whom holds any longer."""
         self.plain.forget()
+        self.numbered.forget()
         self.seen.look()
         self.detours.topology_changed()
         if self._doubtful:
@@ -529,6 +533,17 @@ class Traffic:
         verdict = self.seen.take(
             message.origin, message.number, link.info.name, message.content, message.taken_as
         )
+        self._judged(verdict, link, frame, message, in_hand, until_s)
+
+    def _judged(  # noqa: PLR0917 - they are of one message
+        self,
+        verdict: Novelty,
+        link: Link,
+        frame: bytes,
+        message: Message,
+        in_hand: InHand | None,
+        until_s: float,
+    ) -> None:
         if verdict is Novelty.NEW:
             if in_hand is not None:
                 self.in_hand.take(in_hand)
@@ -600,6 +615,8 @@ class Traffic:
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self.routes.of(message, link.info)
         self.plain.remember(link.info, frame, message, route)
+        if not self._max_label_bytes:
+            self.numbered.remember(link.info, frame, message, route)
         retained = message.retain and bool(message.version)
         if retained and route.pending:  # whatever the path, all brokers are to have it
             route = replace(route, to_local_broker=True)
@@ -669,6 +686,47 @@ class Traffic:
             if dropped:
                 self.counters["inject_dropped"] += dropped
         return at + len(run)
+
+    def numbered_arrived(self, link: Link, lane: int, frames: Sequence[bytes], at: int) -> int:
+        """Give the broker a run of messages at QoS 1 like some before; where it ends.
+
+        What `message_arrived` does, without what is known already.
+        """
+        incoming = link.incoming[lane]
+        if self.in_hand.stopping or self.recovery.active or incoming is None:
+            return at
+        now_s, info, hand = self.host.now(), link.info, self.in_hand
+        key, began = info.name, at
+        for known, packet_id, digits, payload in self.numbered.run(info, frames, at):
+            number = incoming.accept_next(packet_id)
+            if number is None:
+                break
+            at += 1
+            message = Message(
+                known.topic,
+                payload,
+                qos=1,
+                origin=known.origin,
+                hops=known.hops,
+                number=f"{known.incarnation}.{digits.decode()}",
+                arrived_s=now_s,
+            )
+            message.came_from = info
+            in_hand = InHand(hand, message, incoming, number, 1)
+            verdict = self.seen.take_count(
+                known.origin, known.incarnation, int(digits, 16), key, message.content
+            )
+            if verdict is not Novelty.NEW:
+                self._judged(verdict, link, frames[at - 1], message, in_hand, now_s + DOUBT_S)
+                break  # what is known may hold no longer
+            hand.take(in_hand)
+            self._inject(message, key, in_hand)
+            in_hand.acknowledged_by(HERE)
+        if passed := at - began:
+            link.received += passed
+            self.counters["received_from_links"] += passed
+            hand.relieve(incoming, link)
+        return at
 
     def has_room_for(self, message: Message) -> bool:
         """Whether more may wait where `message` waits."""
