@@ -12,14 +12,16 @@ import pytest
 
 from isthmus.cooperation.api import Route, Topology
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
-from isthmus.exchange.client.client_session import RUN_FRAMES
+from isthmus.exchange.broker.injector import Injector
+from isthmus.exchange.client.client_session import RUN_FRAMES, ClientSession
 from isthmus.exchange.link.connection import Connection
-from isthmus.exchange.link.links import LinkSettings
+from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.traffic.plain import PlainMessages
+from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
-from isthmus.sim.client import SimClient
+from isthmus.sim.client import SimClient, VirtualConnection
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.node import SimNode
 
@@ -44,26 +46,30 @@ def sends(client: SimClient, packets: list[Packet]) -> None:
     client.connection._wire.write(b"".join(encode(packet, client.level) for packet in packets))
 
 
-def drawn(rng: random.Random, client: SimClient, number: int) -> Publish:
+MOSTLY = {0: (96, 2, 2), 1: (2, 96, 2)}
+
+
+def drawn(rng: random.Random, client: SimClient, number: int, mostly: int = 0) -> Publish:
     """Plain mostly, and everything else that a publisher may mix with it on the same topics."""
-    qos = rng.choices((0, 1, 2), (96, 2, 2))[0]
+    qos = rng.choices((0, 1, 2), MOSTLY[mostly])[0]
     has_properties = client.level == 5 and rng.random() < 0.05
     return Publish(
         f"t/{rng.randrange(4)}",
         b"%s %d" % (client.client_id.encode(), number),
         qos,
-        retain=qos == 0 and rng.random() < 0.03,
+        retain=qos == mostly and rng.random() < 0.03,
         packet_id=number % 60_000 + 1 if qos else 0,
         properties=PROPERTIES if has_properties else NO_PROPERTIES,
     )
 
 
+@pytest.mark.parametrize("mostly", [0, 1])
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("algorithm", ["pf", "sf", Inspecting, Meshed])
 def test_whatever_comes_between_plain_messages_all_arrive_once_and_in_order(
-    algorithm: str | AlgorithmFactory, lanes: int
+    algorithm: str | AlgorithmFactory, lanes: int, mostly: int
 ) -> None:
-    rng = random.Random(f"{algorithm}{lanes}")
+    rng = random.Random(f"{algorithm}{lanes}{mostly}")
     fabric = SimFabric(seed=lanes, algorithm=algorithm, link=LinkSettings(lanes=lanes))
     nodes = a, b, c = [fabric.node(name) for name in "abc"]
     fabric.link(a, b)
@@ -83,7 +89,7 @@ def test_whatever_comes_between_plain_messages_all_arrive_once_and_in_order(
         for publisher in publishers:
             packets: list[Packet] = []
             for _ in range(rng.choice((1, 3, 70, 150))):
-                message = drawn(rng, publisher, next(numbers))
+                message = drawn(rng, publisher, next(numbers), mostly)
                 packets.append(message)
                 sent[publisher.client_id, message.topic, message.qos].append(message.payload)
                 if message.qos == 2:
@@ -109,6 +115,98 @@ def test_whatever_comes_between_plain_messages_all_arrive_once_and_in_order(
         assert sum(link.received for link in links) == node.exchange.counters["received_from_links"]
         assert not any(link.dropped for link in links)
     assert sum(link.sent for node in nodes for link in node.exchange.links) == sum(came)
+
+
+class Written:
+    """What nodes write to links and brokers, and what clients get, while it is looked at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes: dict[tuple[str, ...], bytearray] = defaultdict(bytearray)
+        flush_link, flush_broker = Connection.flush, Injector._flush
+        receive = VirtualConnection.data_received
+
+        def link(connection: Connection) -> None:
+            ends = connection._hello.node_id, connection.other_id(), str(connection.lane)
+            self.bytes[ends] += b"".join(connection._out)
+            flush_link(connection)
+
+        def broker(injector: Injector) -> None:
+            here = injector._own._node_id, injector.key
+            self.bytes[here] += b"".join(injector._out)
+            flush_broker(injector)
+
+        def client(connection: VirtualConnection, data: bytes) -> None:
+            self.bytes[connection._client.client_id,] += data
+            receive(connection, data)
+
+        monkeypatch.setattr(VirtualConnection, "data_received", client)
+        monkeypatch.setattr(Connection, "flush", link)
+        monkeypatch.setattr(Injector, "_flush", broker)
+
+
+def without_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every message at QoS 1 is looked at by itself, on its way out and in."""
+    monkeypatch.setattr(Traffic, "may_be_batch", lambda _self, _route: False)
+    monkeypatch.setattr(Traffic, "numbered_arrived", lambda _self, _link, _lane, _frames, at: at)
+    monkeypatch.setattr(Links, "_acknowledged", lambda _self, _link, _lane, _frames, at: at)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fast_and_slow_path_write_the_same_bytes_and_acknowledge_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """a ── b ── c, publishers and subscribers at each; connections break meanwhile."""
+    # When a slice is over depends on how often the clock is looked at; here none is.
+    monkeypatch.setattr(ClientSession, "_took_time", lambda _self: None)
+    with monkeypatch.context() as patch:
+        fast = Written(patch)
+        fast_came = played(seed)
+    with monkeypatch.context() as patch:
+        without_fast_path(patch)
+        slow = Written(patch)
+        slow_came = played(seed)
+    assert fast_came == slow_came
+    assert fast.bytes.keys() == slow.bytes.keys()
+    for where, said in fast.bytes.items():
+        assert said == slow.bytes[where], where
+    assert sum(map(len, fast.bytes.values())) > 10_000
+
+
+def played(seed: int) -> tuple[list[list[bytes]], list[dict[str, int]]]:
+    """What subscribers got, and what was counted."""
+    rng = random.Random(seed)
+    algorithm = rng.choice(("pf", "sf", "tree"))
+    fabric = SimFabric(
+        seed=seed, algorithm=algorithm, link=LinkSettings(lanes=rng.choice((1, 1, 2)))
+    )
+    nodes = a, b, c = [fabric.node(name) for name in "abc"]
+    fabric.link(a, b)
+    fabric.link(b, c)
+    subscribers = [node.client(f"at-{node.name}") for node in nodes]
+    for each in subscribers:
+        each.subscribe("t/#", qos=1)
+    publishers = [node.client(f"p-{node.name}", level=rng.choice((4, 5))) for node in nodes]
+    fabric.settle()
+    numbers = count(1)
+    for _ in range(12):
+        for publisher in publishers:
+            size = rng.choice((1, 3, 70, 150))
+            packets: list[Packet] = []
+            for _ in range(size):
+                message = drawn(rng, publisher, next(numbers), 1)
+                packets.append(message)
+                if message.qos == 2:
+                    packets.append(PubRel(message.packet_id))
+            sends(publisher, packets)
+        fabric.run(rng.choice((0.0005, 0.01, 0.3)))
+        if rng.random() < 0.3:
+            one, other = rng.choice(((a, b), (b, c)))
+            fabric.break_connections(one, other)
+    fabric.settle()
+    return (
+        [each.payloads() for each in subscribers],
+        [dict(node.exchange.counters) for node in nodes],
+    )
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
