@@ -274,12 +274,27 @@ class _Runner:
         """Both sides of each cell."""
         if not cells:
             return []
+        if self.at_once == 1:
+            return self._run_afresh(cells, patience_s)
         with (
             self.open_site() as site,
             ThreadPoolExecutor(2 * self.at_once) as sides,
             ThreadPoolExecutor(self.at_once) as pool,
         ):
             return list(pool.map(lambda cell: self._both(sides, site, cell, patience_s), cells))
+
+    def _run_afresh(self, cells: Sequence[Cell], patience_s: float) -> list[Outcome]:
+        """The same one by one; a broker that does not answer a client any more makes room."""
+        outcomes: list[Outcome] = []
+        with ThreadPoolExecutor(2) as sides:
+            while len(outcomes) < len(cells):
+                with self.open_site() as site:
+                    answers = True
+                    while answers and len(outcomes) < len(cells):
+                        both = self._both(sides, site, cells[len(outcomes)], patience_s)
+                        outcomes.append(both)
+                        answers = not any(map(is_silent, (*both.direct_runs, *both.node_runs)))
+        return outcomes
 
     def settle_many(self, doubtful: Sequence[Outcome]) -> list[Outcome]:
         """The cells again, all of them together."""
