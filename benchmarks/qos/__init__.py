@@ -1,0 +1,1 @@
+"""What `bench_qos.py` is made of."""
