@@ -23,6 +23,8 @@ from support.certificates import Authority
 __all__ = ["NEVER_RESTS", "PATHS", "QosSite", "StormSite", "running_doors", "running_paths"]
 
 PATHS = ("direct", "node", "never", "linked", "bridge")
+IN_FLIGHT = {1: (), 2: ("max_inflight_messages 100",)}
+"""Mosquitto closes on publishers with more than that unreleased at QoS 2; 20 is its default."""
 NEVER_RESTS = "[limits]\nrest_s = 0.0"
 
 
@@ -68,26 +70,27 @@ def running_doors(folder: Path) -> Iterator[dict[str, StormSite]]:
 @contextmanager
 def running_paths(paths: tuple[str, ...] = PATHS, qos: int = 1) -> Iterator[dict[str, QosSite]]:
     """All of `paths`, side by side; the bridge carries messages at `qos`."""
+    more = IN_FLIGHT[qos]
     with ExitStack() as stack:
         sites: dict[str, QosSite] = {}
         alone = None
         for path in paths:
             if path in ("direct", "node", "never"):
                 if alone is None:
-                    alone = stack.enter_context(running_broker())
+                    alone = stack.enter_context(running_broker(*more))
                 pids, port = {"broker": alone.pid}, alone.port
                 if path != "direct":
-                    more = NEVER_RESTS if path == "never" else ""
-                    node = stack.enter_context(running_node(alone.port, more))
+                    rests = NEVER_RESTS if path == "never" else ""
+                    node = stack.enter_context(running_node(alone.port, rests))
                     pids, port = pids | {"node": node.pid}, node.port
                 sites[path] = QosSite(port, port, pids)
             elif path == "linked":
-                sites[path] = _linked(stack)
+                sites[path] = _linked(stack, more)
             elif path == "bridge":
-                far = stack.enter_context(running_broker())
+                far = stack.enter_context(running_broker(*more))
                 lines = bridge_lines(far.port)
                 lines[lines.index("topic # both 0")] = f"topic # both {qos}"
-                near = stack.enter_context(running_broker(*lines))
+                near = stack.enter_context(running_broker(*more, *lines))
                 pids = {"near broker": near.pid, "far broker": far.pid}
                 sites[path] = QosSite(near.port, far.port, pids)
             else:
@@ -95,9 +98,9 @@ def running_paths(paths: tuple[str, ...] = PATHS, qos: int = 1) -> Iterator[dict
         yield sites
 
 
-def _linked(stack: ExitStack) -> QosSite:
+def _linked(stack: ExitStack, more: tuple[str, ...]) -> QosSite:
     link = free_port()
-    near, far = (stack.enter_context(running_broker()) for _ in range(2))
+    near, far = (stack.enter_context(running_broker(*more)) for _ in range(2))
     ports = [free_port(), free_port()]
     near_file = node_file("near", near.port, mqtt=ports[0], link=link)
     far_file = node_file("far", far.port, peer=link, mqtt=ports[1], link=free_port())

@@ -64,10 +64,14 @@ def figures_of(rounds: Sequence[Round]) -> dict[str, Figure]:
             where = f"QoS {qos}, W = {window}"
             of = [{path: loops[window] for path, loops in one.loops[qos].items()} for one in rounds]
             for path, other in (("node", "direct"), ("node", "never"), ("linked", "bridge")):
+                if other not in paths:
+                    continue
                 ratios = (one[path].run.rate / one[other].run.rate for one in of)
                 add(f"rate, {path} / {other}, {where}", "x", ratios)
             for path, part in (("node", "node"), ("linked", "near node"), ("linked", "far node")):
                 add(f"CPU {part}, {where}", US, (one[path].cpu_us(part) for one in of))
+            if "bridge" not in paths:
+                continue
             totals = (one["linked"].total_us / one["bridge"].total_us for one in of)
             add(f"CPU of all, linked / bridge, {where}", "x", totals)
     _add_topics(rounds, add)
