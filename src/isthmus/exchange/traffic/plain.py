@@ -6,8 +6,8 @@ message of one origin and label, the *tail*, so it is made once; and what was fo
 message (its route, that its origin may come over this link) holds for the others on its topic,
 until `forget` is called because anything that the finding rests on may have changed.  Where every
 topic has the same route it holds for all ordinary topics (`routes.is_ordinary`), and is remembered
-once for each tail, and of a few topics by themselves, which is cheaper to find.  Topics that a broker may close on are not remembered: the closer look is what
-they need.
+once for each tail; of a few topics by themselves, too, which are quicker to find.  Topics that a
+broker may close on are not remembered: the closer look is what they need.
 
 They come in *runs*, at most `MAX_RUN` of those that one read brings, and go on in runs: what a run
 has in common (that the link carries messages, that the broker takes them) is asked once.

@@ -7,9 +7,9 @@ it touches, and all tables of labels.  Bounded by bytes, the neighbors' tables t
 ages (`aged`), so who invents topics costs misses but no memory.
 
 Devices have a topic each, and a fabric has millions.  Where the algorithm says that all topics go
-the same way (`CooperationAlgorithm.route_of_all`), an ordinary topic needs no entry, once there are
-a few: it is looked at, to be valid, and that is all.  That holds until anything changes; while messages wait on any
-topic (`is_pending`), each is asked for by itself.
+the same way (`CooperationAlgorithm.route_of_all`), an ordinary topic needs no entry once there are
+a few: it is looked at, to be valid, and that is all.  That holds until anything changes; while
+messages wait on any topic (`is_pending`), each is asked for by itself.
 """
 
 from __future__ import annotations
