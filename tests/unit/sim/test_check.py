@@ -46,6 +46,23 @@ class Raising(PublicationFlooding):
         raise RuntimeError("a bug in a hook")
 
 
+class Generalizing(SubscriptionFlooding):
+    """Says of all topics what is true of one."""
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        return self.route("nobody/has/this", arrived_on, retain=False)
+
+
+class Exaggerating(SubscriptionFlooding):
+    """Says that everybody wants everything as soon as somebody wants something here."""
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        if not self._wanted_here:
+            return super().route_of_all(arrived_on)
+        others = (each for each in self._neighbors if each is not arrived_on)
+        return Route(tuple(others), to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "scenario", "topology", "message"),
     [
@@ -54,6 +71,8 @@ class Raising(PublicationFlooding):
         (Forgetful, "partition", "line", "'late' should reach"),
         (Clinging, "nothing-left", "pair", "grows with every turn"),
         (Raising, "neighbors", "pair", "a bug in a hook"),
+        (Generalizing, "delivery", "pair", "should reach"),
+        (Exaggerating, "delivery", "pair", "route_of_all.* gives"),
     ],
 )
 def test_a_wrong_algorithm_is_found(

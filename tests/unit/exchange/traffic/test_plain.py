@@ -119,6 +119,15 @@ def test_where_all_topics_are_alike_every_ordinary_one_is_known() -> None:
     assert known(b"t/0") is None
 
 
+@pytest.mark.parametrize("size", [1, 60, 80, 100, 20_000])
+def test_a_client_s_message_is_the_same_packet_on_the_hot_path(size: int) -> None:
+    plain = PlainMessages("here")
+    topics = [b"t" * length for length in (1, 50, 127, 128, 300)]
+    frames = plain.to_link(topics, [bytes(size)] * len(topics))
+    whole = [to_link(Message(topic, bytes(size), origin="here"), 0, 0, 0.0) for topic in topics]
+    assert frames == whole
+
+
 def test_with_numbers_the_count_and_the_payload_are_the_rest() -> None:
     plain = PlainMessages("here", "1f")
     message = Message(b"t", b"first", origin="there", hops=1, number="2e.00000000000a", label=b"x")
