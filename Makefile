@@ -22,7 +22,7 @@ WITH := $(addprefix --ignore=,$(WITHOUT))
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-unit test-all test-deps fmt packages life choose check bench bench-relay \
 	bench-closed-loop bench-fabric bench-confirm bench-source bench-apart bench-against bench-load \
-	bench-pipeline bench-hostile bench-guard bench-overlay bench-geo bench-sim bench-sim-spark \
+	bench-qos bench-pipeline bench-hostile bench-guard bench-overlay bench-geo bench-sim bench-sim-spark \
 	fuzz fuzz-node kill apart soak \
 	five-brokers \
 	lock clean
@@ -110,6 +110,9 @@ bench-against: test-deps  ## nodes of this tree against those of a commit: BEFOR
 
 bench-confirm: test-deps  ## publishers that wait for all brokers against those that wait for their own
 	$(BIN)/python benchmarks/bench_confirm.py $(ARGS)
+
+bench-qos: test-deps  ## closed loops at QoS 1 and 2, a million topics, connection storms
+	$(BIN)/python benchmarks/bench_qos.py $(ARGS)
 
 bench-load: .venv/.dev  ## how many messages the load tool receives and records
 	$(BIN)/python benchmarks/bench_load.py $(ARGS)

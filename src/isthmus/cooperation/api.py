@@ -15,7 +15,7 @@ asyncio node and the exact simulator, and the very same algorithm object runs be
 
 An algorithm decides; it does not carry.  For each topic (and the session a message came from, and
 the label it came with) the node asks `route` once and remembers the answer until the algorithm
-calls `Port.routes_changed`.
+calls `Port.routes_changed`; where all topics go the same way, `route_of_all` once for all of them.
 
 Which links an algorithm gets to use is for it to say (`CooperationAlgorithm.topology`): of those
 that are up as many as form a tree, or all; then it is for the algorithm to see that messages do not
@@ -544,6 +544,22 @@ class CooperationAlgorithm:
         What a neighbor brings is forwarded once for each label, and given to the local broker once.
         """
         return Route()
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        """What `route` answers for every topic that does not begin with ``$``, if it is the same.
+
+        Of messages from `arrived_on` that have no label and are not retained; None if it depends
+        on the topic, or is not known.  Then topics cost no question each, and no memory: devices
+        have a topic each.  It holds until `Port.routes_changed`, of whatever filters, and must not
+        take long.  A class that overrides `route` and not this answers None.
+        """
+        return None
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "route" in cls.__dict__ and "route_of_all" not in cls.__dict__:
+            # What a base class says of its own `route` need not be true of another one.
+            cls.route_of_all = CooperationAlgorithm.route_of_all  # type: ignore[method-assign]
 
     def label_now(self, label: bytes, topic: bytes) -> bytes:
         """For which label a message is taken that comes with `label`; empty: from a client.

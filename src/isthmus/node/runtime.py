@@ -441,7 +441,7 @@ class Node:
                 "pending_bytes": self.relay.pending.total,
                 "clients": [_describe(c) for c in established[:MAX_LISTED_CLIENTS]],
             },
-            "routes": {"topics": len(self.exchange.client_routes)},
+            "routes": {"topics": self.exchange.client_routes.total},
             "loop": {
                 "longest_turn_s": round(self.watchdog.longest_s, 4),
                 "longest_turn_cpu_s": round(self.watchdog.longest_cpu_s, 4),

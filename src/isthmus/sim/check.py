@@ -21,7 +21,7 @@ A failure is an `AlgorithmFailed`, an `AssertionError`, with the scenario, topol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from isthmus.exchange.link.links import LinkSettings
@@ -81,11 +81,15 @@ def _stage(
     return Stage(fabric, nodes, subscribers, publishers, survives=survives)
 
 
-def _trace(scenario: str, stage: Stage) -> str:
+def _trace(scenario: str, made: Callable[[], Stage]) -> str:
     """The end of a failing one's trace, run once more."""
+    stage = None
     try:
+        stage = made()
         SCENARIOS[scenario](stage)
     except Exception:  # noqa: BLE001  (the failure is known already)
+        if stage is None:
+            return "(none: something was wrong before it began)"
         return "\n".join(stage.fabric.trace.lines[-60:])
     return "(it passes when run again: the algorithm depends on something besides its port)"
 
@@ -143,7 +147,7 @@ def check_scenario(
         raise AlgorithmFailed(
             f"{_name(factory)}: {scenario} on {topology}, seed {seed}: {text}\n"
             f"({SCENARIOS[scenario].__doc__})\nthe end of its trace:\n"
-            f"{_trace(scenario, stage(trace=True))}"
+            f"{_trace(scenario, partial(stage, trace=True))}"
         ) from error
 
 

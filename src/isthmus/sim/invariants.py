@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from isthmus.cooperation.api import AtRest
+from isthmus.cooperation.api import AtRest, SessionInfo, SessionKind
 from isthmus.exchange.client.clients import SAVE_DELAY_S
 from isthmus.exchange.retained.values import Version
 from isthmus.graph import search
@@ -153,11 +153,42 @@ def check_algorithms(fabric: SimFabric) -> None:
         },
         side=side,
     )
+    _check_routes_of_all(at_rest)
     try:
         for kind in {type(algorithm) for algorithm in at_rest.algorithms.values()}:
             kind.check_at_rest(at_rest)
     except AssertionError as error:
         raise Violation(str(error)) from error
+
+
+def _check_routes_of_all(at_rest: AtRest) -> None:
+    """What is said of all topics is what is said of each."""
+    here = SessionInfo(-1, SessionKind.LOCAL_CLIENT, "any client")
+    for name, algorithm in at_rest.algorithms.items():
+        for place in (here, *at_rest.links[name].values()):
+            every = algorithm.route_of_all(place)
+            if every is None:
+                continue
+            for topic in ("nobody/has/this", *_like(at_rest.local_filters.values())):
+                route = algorithm.route(topic, place, retain=False)
+                if (set(route.hops), route.to_local_broker, route.pending) != (
+                    set(every.hops),
+                    every.to_local_broker,
+                    every.pending,
+                ):
+                    raise Violation(
+                        f"{name}: route_of_all({place.name!r}) gives {every}, and route({topic!r}) "
+                        f"{route}"
+                    )
+
+
+def _like(wanted: Iterable[Iterable[str]]) -> set[str]:
+    """Topics that the filters match, one for each."""
+    return {
+        topic_filter.replace("+", "x").replace("#", "x")
+        for filters in wanted
+        for topic_filter in filters
+    }
 
 
 # ---- retained ----------------------------------------------------------------------------

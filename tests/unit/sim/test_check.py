@@ -46,6 +46,21 @@ class Raising(PublicationFlooding):
         raise RuntimeError("a bug in a hook")
 
 
+class Generalizing(SubscriptionFlooding):
+    """Says of all topics what is true of one."""
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        return self.route("nobody/has/this", arrived_on, retain=False)
+
+
+class Exaggerating(SubscriptionFlooding):
+    """Says that everybody wants everything."""
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        others = (each for each in self._neighbors if each is not arrived_on)
+        return Route(tuple(others), to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "scenario", "topology", "message"),
     [
@@ -54,6 +69,7 @@ class Raising(PublicationFlooding):
         (Forgetful, "partition", "line", "'late' should reach"),
         (Clinging, "nothing-left", "pair", "grows with every turn"),
         (Raising, "neighbors", "pair", "a bug in a hook"),
+        (Generalizing, "delivery", "pair", "should reach"),
     ],
 )
 def test_a_wrong_algorithm_is_found(
@@ -64,6 +80,11 @@ def test_a_wrong_algorithm_is_found(
     text = str(found.value)
     assert f"{scenario} on {topology}, seed 0" in text
     assert len(text.partition("the end of its trace:\n")[2].splitlines()) > 10
+
+
+def test_what_is_said_of_all_topics_must_be_true_of_each() -> None:
+    with pytest.raises(AlgorithmFailed, match=r"route_of_all\('any client'\) gives .* and route"):
+        check_scenario(Exaggerating, "delivery", "pair")
 
 
 def test_the_whole_suite_stops_at_the_first_failure() -> None:

@@ -40,8 +40,12 @@ class PublicationFlooding(CooperationAlgorithm):
     def route(
         self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
     ) -> Route:
-        if topic.startswith("$"):
-            return Route()
+        return Route() if topic.startswith("$") else self._everywhere(arrived_on)
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route:
+        return self._everywhere(arrived_on)
+
+    def _everywhere(self, arrived_on: SessionInfo) -> Route:
         others = tuple(neighbor for neighbor in self._neighbors if neighbor is not arrived_on)
         return Route(others, to_local_broker=arrived_on.kind is SessionKind.NEIGHBOR)
 

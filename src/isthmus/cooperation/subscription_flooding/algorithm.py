@@ -125,6 +125,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         self._here = Neighbor(SessionInfo(-1, SessionKind.LOCAL_BROKER, "local clients"))
         """Stands for all local clients in the index."""
         self._index: FilterIndex[Neighbor] = FilterIndex()
+        self._wanted_here = 0
+        """How many filters local clients have in the index."""
         self._local_changes: Changes[Neighbor] = Changes()
         self._work: OrderedDict[Hashable, _Work] = OrderedDict()
         self._left = self.slice_steps
@@ -158,6 +160,20 @@ class SubscriptionFlooding(CooperationAlgorithm):
             if each.session is not arrived_on and self._neighbors.get(each.session) is each
         )
         return Route(wanting, to_local_broker=from_neighbor and self._here in matched)
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        """Known if everybody wants everything or nothing: bridges and archives want ``#``."""
+        everything = set(self._index.values("#"))
+        from_neighbor = arrived_on.kind is SessionKind.NEIGHBOR
+        if from_neighbor and self._wanted_here and self._here not in everything:
+            return None
+        wanting = []
+        for session, neighbor in self._neighbors.items():
+            if session is not arrived_on and neighbor.received:
+                if neighbor not in everything:
+                    return None
+                wanting.append(session)
+        return Route(tuple(wanting), to_local_broker=from_neighbor and self._here in everything)
 
     def wants(self, session: SessionInfo | None, topic: str) -> bool:
         matched = self._index.match_within(topic, Steps(_LONGEST))
@@ -368,6 +384,8 @@ class SubscriptionFlooding(CooperationAlgorithm):
         if not change(topic_filter, source):
             return 2
         self._touched[topic_filter] = None
+        if source is self._here:
+            self._wanted_here += 1 if wanted else -1
         if wanted and self.port.routes_retained:
             self._wanted_anew.setdefault(source, []).append(topic_filter)
         if self._wanted is not None and source is not self._here:

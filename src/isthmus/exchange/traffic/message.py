@@ -55,8 +55,8 @@ __all__ = [
     "number_of",
     "numbered_block",
     "numbered_to_link",
-    "plain_prefix",
     "plain_renamed",
+    "plain_tail",
     "plain_to_broker",
     "plain_to_link",
     "publish_bytes",
@@ -321,13 +321,11 @@ def publish_bytes(message: Message) -> int:
     return 1 + len(length_bytes(body)) + body
 
 
-def plain_prefix(
-    topic: bytes, origin: str, hops: int = 0, label: bytes = b"", incarnation: str = ""
-) -> bytes:
-    """What comes between the length and the payload in the `to_link` form of a plain message.
+def plain_tail(origin: str, hops: int = 0, label: bytes = b"", incarnation: str = "") -> bytes:
+    """What comes between the topic and the payload in the `to_link` form of a plain message.
 
     Plain is a message at QoS 0, not retained, without properties.  If it has a number, of which
-    `incarnation` is the first half, then this is what comes between the length and the count.
+    `incarnation` is the first half, then this is what comes between the topic and the count.
     """
     value = f"0{hops + 1}:{origin}"
     if label:
@@ -337,19 +335,19 @@ def plain_prefix(
         value, count_bytes = f"{value}#{incarnation}.", COUNT_BYTES
     marker = value.encode("ascii")
     block = _MARKER + (len(marker) + count_bytes).to_bytes(2) + marker
-    size = length_bytes(len(block) + count_bytes)
-    return len(topic).to_bytes(2) + topic + size + block
+    return length_bytes(len(block) + count_bytes) + block
 
 
-def plain_to_link(prefix: bytes, rest: bytes) -> bytes:
+def plain_to_link(topic: bytes, tail: bytes, rest: bytes) -> bytes:
     """The same packet as `to_link` makes of a plain message, in a fraction of the time.
 
     `rest` is the payload, after the count if the message has a number.
     """
-    length = len(prefix) + len(rest)
+    size = len(topic)
+    length = 2 + size + len(tail) + len(rest)
     if length < 128:
-        return b"0%b%b%b" % (LENGTHS[length], prefix, rest)
-    return b"0%b%b%b" % (length_bytes(length), prefix, rest)
+        return b"0%b\0%b%b%b%b" % (LENGTHS[length], LENGTHS[size], topic, tail, rest)
+    return b"0%b%b%b%b%b" % (length_bytes(length), size.to_bytes(2), topic, tail, rest)
 
 
 def numbered_block(origin: str, label: bytes, incarnation: str) -> bytes:

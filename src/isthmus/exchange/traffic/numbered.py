@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from isthmus.cooperation.api import Route, SessionInfo
+from isthmus.exchange.traffic.aged import ENTRY_BYTES, Aged
 from isthmus.exchange.traffic.message import COUNT_BYTES, Message
-from isthmus.exchange.traffic.routes import MAX_TOPICS
+from isthmus.exchange.traffic.routes import MAX_BYTES
 from isthmus.mqtt.publish_layout import PUBLISH
 
 __all__ = ["AT_QOS_1", "KnownNumbered", "NumberedMessage", "NumberedMessages"]
 
 AT_QOS_1: Final = PUBLISH | 0x02
 MAX_RUN: Final = 256
+_KNOWN_BYTES: Final = 88
+"""What a `KnownNumbered` takes besides its topic and block."""
 
 _COUNT = re.compile(rb"[0-9a-f]{%d}" % COUNT_BYTES)
 
@@ -45,13 +48,12 @@ NumberedMessage = tuple[KnownNumbered, int, bytes, bytes]
 
 
 class NumberedMessages:
-    """What is remembered, of all neighbors together; bounded."""
+    """What is remembered, of all neighbors together; bounded, and aged."""
 
-    __slots__ = ("_count", "_found")
+    __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._found: dict[SessionInfo, dict[bytes, KnownNumbered]] = {}
-        self._count = 0
+        self._found: dict[SessionInfo, Aged[bytes, KnownNumbered]] = {}
 
     def run(
         self, neighbor: SessionInfo, frames: Sequence[bytes], at: int
@@ -68,8 +70,9 @@ class NumberedMessages:
                 if not start:
                     return
                 block = frame[id_at + 2 : count_at]
-                known = found.get(frame[start:id_at] + block)
-                if known is None:
+                key = frame[start:id_at] + block
+                known = found.get(key)
+                if known is None and (known := found.recall(key, _size(key))) is None:
                     return
                 head = frame[:id_at]
             payload_at = count_at + COUNT_BYTES
@@ -98,20 +101,28 @@ class NumberedMessages:
         start, id_at, count_at = _places(frame)
         if not start:
             return
-        if self._count >= MAX_TOPICS:
-            self.forget()
-        self._count += 1
+        found = self._found.get(neighbor)
+        if found is None:
+            found = self._found[neighbor] = Aged(MAX_BYTES)
+            for each in self._found.values():
+                each.most_bytes = MAX_BYTES // len(self._found)
         block = frame[id_at + 2 : count_at]
         incarnation = message.number.partition(".")[0]
-        found = self._found.setdefault(neighbor, {})
-        found[frame[start:id_at] + block] = KnownNumbered(
-            message.topic, message.origin, incarnation, message.hops, block
-        )
+        key = frame[start:id_at] + block
+        known = KnownNumbered(message.topic, message.origin, incarnation, message.hops, block)
+        found.keep(key, known, _size(key))
 
-    def forget(self) -> None:
-        """Routes, links or the topology have changed."""
-        self._found.clear()
-        self._count = 0
+    def forget(self, neighbor: SessionInfo | None = None) -> None:
+        """Routes, links or the topology have changed; or a neighbor is gone for good."""
+        if neighbor is not None:
+            self._found.pop(neighbor, None)
+        for found in self._found.values():
+            found.forget()
+
+
+def _size(key: bytes) -> int:
+    """What an entry takes."""
+    return ENTRY_BYTES + _KNOWN_BYTES + 2 * len(key)
 
 
 def _places(frame: bytes) -> tuple[int, int, int]:

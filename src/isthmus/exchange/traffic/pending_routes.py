@@ -92,10 +92,15 @@ class PendingRoutes:
         self._when_room: list[Callable[[], None]] = []
         self.is_blocked: Callable[[bytes], bool] = lambda _topic: False
         """Whether older messages on a topic are still to be put before what waits."""
+        self.begins: Callable[[], None] = lambda: None
+        """Is told when something waits and nothing did."""
         self.bytes = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
 
     def has(self, topic: bytes) -> bool:
         """Whether anything waits on `topic`."""
@@ -117,6 +122,8 @@ class PendingRoutes:
         if in_hand is not None:
             in_hand.wait_for(PATH)
         waiting = _Waiting(message, in_hand, self._host.now(), given, missed)
+        if not self._topics:
+            self.begins()
         on_topic = self._topics.setdefault(message.topic, deque())
         if on_topic and on_topic[-1].message.place > message.place:
             # What was on its way to a neighbor that is given up came before what waits here.

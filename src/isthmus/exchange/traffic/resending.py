@@ -54,6 +54,9 @@ class Resending:
     def has(self, topic: bytes) -> bool:
         return topic in self._topics
 
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
     def begin(self, filters: list[str] | None, needed: Resend | None) -> None:
         """All that is unacknowledged on topics that `filters` match; all without."""
         concerns, topics = _Concerns(filters), self._topics

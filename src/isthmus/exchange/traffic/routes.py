@@ -3,46 +3,81 @@
 One table per place a message can come from: all local clients together, and each neighbor; of what
 comes with labels, one for each label.  A hit costs one dictionary access and means that the topic
 was found valid before; a miss checks it and asks the algorithm.  `Port.routes_changed` drops what
-it touches, and all tables of labels.  Bounded, the neighbors' tables
-together: a full table is emptied and fills again with the topics in use, so who invents topics
-costs misses but no memory, and emptying all of them takes no long time.
+it touches, and all tables of labels.  Bounded by bytes, the neighbors' tables together: a table
+ages (`aged`), so who invents topics costs misses but no memory.
+
+Devices have a topic each, and a fabric has millions.  Where the algorithm says that all topics go
+the same way (`CooperationAlgorithm.route_of_all`), an ordinary topic needs no entry once there are
+a few: it is looked at, to be valid, and that is all.  That holds until anything changes; while
+messages wait on any topic (`is_pending`), each is asked for by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from isthmus.cooperation.api import CooperationAlgorithm, Hop, Route, SessionInfo
 from isthmus.cooperation.link_rules import Crossing
 from isthmus.errors import MalformedPacket, RemoteProtocolError
+from isthmus.exchange.traffic.aged import ENTRY_BYTES, Aged
 from isthmus.exchange.traffic.message import Message
 from isthmus.mqtt.filters.topics import MAX_TOPIC_BYTES, check_topic_name, matches
 
-__all__ = ["MAX_TOPICS", "RouteTable", "Routes", "decode_topic"]
+__all__ = ["FEW", "MAX_BYTES", "RouteTable", "Routes", "decode_topic", "is_ordinary"]
 
-MAX_TOPICS = 65_536
+MAX_BYTES: Final = 2**24
+"""Of one table, or of all neighbors' tables together: some 90,000 topics of twenty bytes."""
+FEW: Final = 4_096
+"""So many topics have an entry also where all go the same way: a hit is cheaper than a look."""
+MAX_SAME: Final = 4_096
 MAX_LABELS = 256
 _TOPIC_NAME_INVALID = 0x90
 MAX_COMPARISONS = 2_000  # more than that, and asking anew is cheaper than looking through
 
 
-class RouteTable(dict[bytes, Route]):
+is_ordinary: Final = re.compile(rb"[ -\"%-*,-~][ -\"$-*,-~]*").fullmatch
+"""Whether a topic needs no closer look: printable ASCII, no wildcard, and no ``$`` at first."""
+
+
+class RouteTable(Aged[bytes, Route]):
     """Topic bytes → route; a missing topic is asked for."""
 
-    __slots__ = ("_ask", "_same", "max_levels", "most")
+    __slots__ = ("_alike", "_ask", "_ask_alike", "_asked", "_same", "max_levels")
 
-    def __init__(self, ask: Callable[[str], Route]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        ask: Callable[[str], Route],
+        ask_alike: Callable[[], Route | None] = lambda: None,
+    ) -> None:
+        """`ask_alike` tells the route of all topics, if that is the same one."""
+        super().__init__(MAX_BYTES)
         self._ask = ask
+        self._ask_alike = ask_alike
+        self._asked = False
+        self._alike: Route | None = None
         self._same: dict[Route, Route] = {}
         """Equal routes are one object: so many of their own take long to throw away."""
         self.max_levels = MAX_TOPIC_BYTES + 1
         """Of a topic; what has more is its sender's fault."""
-        self.most = MAX_TOPICS
 
     def __missing__(self, topic: bytes) -> Route:
         """Raises `RemoteProtocolError` for bytes that are no topic name."""
+        alike = self._alike if self._asked else self.alike()
+        if (
+            alike is not None
+            and is_ordinary(topic) is not None
+            and topic.count(b"/") < self.max_levels
+        ):
+            if len(self) < FEW:
+                self.keep(topic, alike, ENTRY_BYTES + len(topic))
+            return alike
+        size = ENTRY_BYTES + len(topic)
+        route = self.recall(topic, size)
+        if route is not None:
+            return route
         name = decode_topic(topic)
         if name.count("/") >= self.max_levels:
             raise RemoteProtocolError(
@@ -51,18 +86,34 @@ class RouteTable(dict[bytes, Route]):
                 reason_code=_TOPIC_NAME_INVALID,
             )
         route = self._ask(name)
-        if len(self) >= self.most:
-            self.clear()
-        route = self[topic] = self._same.setdefault(route, route)
+        if len(self._same) >= MAX_SAME:
+            self._same.clear()
+        route = self._same.setdefault(route, route)
+        self.keep(topic, route, size)
         return route
 
-    def clear(self) -> None:
-        super().clear()
-        self._same.clear()
+    def alike(self) -> Route | None:
+        """The route of every ordinary topic, if it is the same one."""
+        if not self._asked:
+            self._asked = True
+            route = self._ask_alike()
+            if self._asked:  # nothing has changed meanwhile
+                self._alike = route
+        return self._alike
+
+    def ask_each(self) -> None:
+        """What was said of all topics holds no longer; what was of one does."""
+        self._asked, self._alike = False, None
+
+    def forget(self) -> None:
+        super().forget()
+        self._same = {}
 
     def drop(self, filters: Iterable[str] | None) -> None:
         """Forget the topics that `filters` match; everything without."""
-        if not self:
+        self.ask_each()
+        total = self.total
+        if not total:
             return
         if filters is not None:
             wild = []
@@ -70,14 +121,14 @@ class RouteTable(dict[bytes, Route]):
                 if "+" in topic_filter or topic_filter.endswith("#"):
                     wild.append(topic_filter)
                 else:
-                    self.pop(topic_filter.encode(), None)
-            if len(wild) * len(self) <= MAX_COMPARISONS:
-                for topic in list(self) if wild else ():
+                    self.remove(topic_filter.encode())
+            if len(wild) * total <= MAX_COMPARISONS:
+                for topic in list(self.every_key()) if wild else ():
                     name = topic.decode()
                     if any(matches(topic_filter, name) for topic_filter in wild):
-                        del self[topic]
+                        self.remove(topic)
                 return
-        self.clear()
+        self.forget()
 
 
 class Routes:
@@ -88,18 +139,33 @@ class Routes:
         self.algorithm: CooperationAlgorithm
         self.is_pending: Callable[[bytes], bool] = lambda _topic: False
         """Whether messages wait on a topic, so that others must wait behind them."""
+        self.any_pending: Callable[[], bool] = lambda: False
+        """Whether messages wait on any topic at all."""
         self.ruled: dict[SessionInfo, Crossing] = {}
         """Neighbors to which not everything may cross."""
         self.before_asking: Callable[[], None] = lambda: None
         """Is called before the algorithm is asked where a client's message goes."""
         self._any_client = any_client
-        self.of_clients = RouteTable(self._ask_for_client)
+        self.of_clients = RouteTable(self._ask_for_client, self._alike_for_clients)
         self._of_links: dict[SessionInfo, RouteTable] = {}
         self._of_labels: dict[Hop, RouteTable] = {}
 
     def _ask_for_client(self, topic: str) -> Route:
         self.before_asking()
         return self._ask(topic, self._any_client)
+
+    def _alike_for_clients(self) -> Route | None:
+        self.before_asking()
+        return self._alike(self._any_client)
+
+    def _alike(self, arrived_on: SessionInfo) -> Route | None:
+        """The route of all topics, if they have the same one and none needs a closer look."""
+        if self.any_pending():
+            return None
+        route = self.algorithm.route_of_all(arrived_on)
+        if route is None or route.pending:
+            return None
+        return None if any(session in self.ruled for session in route.neighbors) else route
 
     def _ask(self, topic: str, arrived_on: SessionInfo, label: bytes = b"") -> Route:
         if topic.startswith("$"):
@@ -170,23 +236,37 @@ class Routes:
                 lambda topic: self._ask(topic, session, label)
             )
             for each in self._of_labels.values():
-                each.most = MAX_TOPICS // len(self._of_labels)
+                each.most_bytes = MAX_BYTES // len(self._of_labels)
         return table
 
     def _from(self, session: SessionInfo) -> RouteTable:
         table = self._of_links.get(session)
         if table is None:
-            table = RouteTable(lambda topic: self._ask(topic, session))
+            table = RouteTable(
+                lambda topic: self._ask(topic, session), lambda: self._alike(session)
+            )
             self._of_links[session] = table
             for each in self._of_links.values():
-                each.most = MAX_TOPICS // len(self._of_links)
+                each.most_bytes = MAX_BYTES // len(self._of_links)
         return table
+
+    def is_alike(self, session: SessionInfo, route: Route) -> bool:
+        """Whether every ordinary topic from there, without a label, has this very route."""
+        return self._from(session).alike() is route
+
+    def ask_each(self) -> None:
+        """Messages wait on a topic that may have had no entry: ask for each by itself."""
+        for table in self._without_labels():
+            table.ask_each()
+
+    def _without_labels(self) -> Iterator[RouteTable]:
+        yield self.of_clients
+        yield from self._of_links.values()
 
     def drop(self, filters: list[str] | None) -> None:
         """Forget the topics that `filters` match; everything without."""
         self._of_labels.clear()
-        self.of_clients.drop(filters)
-        for table in self._of_links.values():
+        for table in self._without_labels():
             table.drop(filters)
 
     def forget(self, session: SessionInfo) -> None:

@@ -158,6 +158,8 @@ class Traffic:
             host, links, self.recovery, again=self._send_again, done=self._resent
         )
         self.pending.is_blocked = self.resending.has
+        self.pending.begins = self._ask_each
+        self.routes.any_pending = lambda: bool(self.pending or self.resending)
         self.routes.is_pending = lambda topic: self.pending.has(topic) or self.resending.has(topic)
         self.detours.wait_for_path = self._wait_for_path
         self.detours.has_old_label = self._has_old_label
@@ -243,6 +245,11 @@ class Traffic:
         self.numbered.forget()
         self.routes.drop(filters)
 
+    def _ask_each(self) -> None:
+        """Messages begin to wait, so not all topics are alike any more."""
+        self.plain.ask_each()
+        self.routes.ask_each()
+
     def topology_changed(self) -> None:
         """Nothing that was found out about who is reached over whom holds any longer."""
         self.plain.forget()
@@ -263,6 +270,8 @@ class Traffic:
     def neighbor_left(self, link: Link) -> None:
         """The algorithm has no such session any more."""
         self.routes.forget(link.info)
+        self.plain.forget(link.info)
+        self.numbered.forget(link.info)
         self.seen.left(link.info.name)
         self._given.left(link.info.name)
         self.retention.neighbor_left(link)
@@ -614,7 +623,10 @@ class Traffic:
 
     def _route_on(self, link: Link, frame: bytes, message: Message, in_hand: InHand | None) -> None:
         route = self.routes.of(message, link.info)
-        self.plain.remember(link.info, frame, message, route)
+        alike = (
+            not message.label and link.crossing is None and self.routes.is_alike(link.info, route)
+        )
+        self.plain.remember(link.info, frame, message, route, alike=alike)
         if not self._max_label_bytes:
             self.numbered.remember(link.info, frame, message, route)
         retained = message.retain and bool(message.version)
@@ -643,10 +655,10 @@ class Traffic:
             self.in_hand.waits_for_broker(in_hand)
         return given is Novelty.NEW
 
-    def _take_plain(self, known: Known, rest: bytes, neighbor: str) -> bool | None:
+    def _take_plain(self, known: Known, topic: bytes, rest: bytes, neighbor: str) -> bool | None:
         """Whether a message with a number is for the broker; None if it is for nobody any more."""
         message = known.origin, known.incarnation, int(rest[:COUNT_BYTES], 16)
-        content = (known.topic, rest[COUNT_BYTES:])
+        content = (topic, rest[COUNT_BYTES:])
         verdict = self.seen.take_count(*message, neighbor, content, known.label)
         if verdict is not Novelty.NEW:
             self.counters["repeated" if verdict is Novelty.REPEATED else "doubtful_dropped"] += 1
@@ -666,17 +678,17 @@ class Traffic:
         self.counters["received_from_links"] += len(run)
         key = link.info.name
         passed = PassedRun()
-        for known, rest in run:
+        for known, topic, rest in run:
             payload, to_broker = rest, known.to_broker
             if self._numbers_all:
-                for_broker = self._take_plain(known, rest, key)
+                for_broker = self._take_plain(known, topic, rest, key)
                 if for_broker is None:
                     continue
                 payload, to_broker = rest[COUNT_BYTES:], for_broker
-            if known.prefixes:
-                passed.to_links(known, rest)
+            if known.tails:
+                passed.to_links(known, topic, rest)
             if to_broker:
-                passed.topics.append(known.topic)
+                passed.topics.append(topic)
                 passed.payloads.append(payload)
         for session, (topics, packets) in passed.links.items():
             if (other := self.by_session.get(session)) is not None:

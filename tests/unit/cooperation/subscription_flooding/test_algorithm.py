@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.cooperation.api import ReceivedPacket
+from isthmus.cooperation.api import ReceivedPacket, Route, SessionInfo, SessionKind
 from isthmus.cooperation.subscription_flooding import neighbor as inter_subscriptions
 from isthmus.cooperation.subscription_flooding.algorithm import SYNC_TOPIC, SubscriptionFlooding
 from isthmus.errors import RemoteProtocolError
@@ -392,3 +392,35 @@ def test_the_node_is_told_what_neighbors_want_and_clients_do_not_count() -> None
     network.remove("2", "3")
     network.settle()
     assert not wanted
+
+
+def test_all_topics_are_alike_where_everybody_wants_everything_or_nothing() -> None:
+    """1 ── 2 ── 3, and 4 at 2."""
+    network = fabric("1234", [("1", "2"), ("2", "3"), ("2", "4")])
+    client = SessionInfo(-1, SessionKind.LOCAL_CLIENT, "any")
+    to = {name: network.session("2", name) for name in "134"}
+
+    def alike(source: SessionInfo) -> Route | None:
+        network.settle()
+        return sf(network, "2").route_of_all(source)
+
+    assert alike(client) == alike(to["1"]) == Route()
+    archive = network.client("3", "archive")
+    archive.subscribe("#")
+    assert alike(client) == alike(to["1"]) == Route((to["3"],))
+    assert alike(to["3"]) == Route()
+    here = network.client("2", "here")
+    here.subscribe("a/b")
+    assert alike(client) == Route((to["3"],))
+    assert alike(to["1"]) is None, "it depends on the topic who wants it here"
+    here.subscribe("#")
+    assert alike(to["1"]) == Route((to["3"],), to_local_broker=True)
+    here.unsubscribe("a/b")
+    here.unsubscribe("#")
+    assert alike(to["1"]) == Route((to["3"],))
+    someone = network.client("4", "someone")
+    someone.subscribe("a/+")
+    assert alike(client) is alike(to["1"]) is None
+    assert alike(to["4"]) == Route((to["3"],))
+    archive.unsubscribe("#")
+    assert alike(to["4"]) == Route()

@@ -11,7 +11,7 @@ from isthmus.exchange.link.link import MAX_CONTROL_BYTES, Link, Room
 from isthmus.exchange.traffic.message import (
     Fate,
     Message,
-    plain_prefix,
+    plain_tail,
     plain_to_link,
     publish_bytes,
 )
@@ -83,7 +83,7 @@ def test_what_is_too_large_is_told_and_done_with_but_not_sent(qos: int) -> None:
 def test_a_plain_message_too_large_is_not_sent() -> None:
     desk = Desk(1_000)
     for size in (900, 990, 2_000):
-        desk.link.send_plain([b"t"], [plain_to_link(plain_prefix(b"t", "a" * 60), b"x" * size)])
+        desk.link.send_plain([b"t"], [plain_to_link(b"t", plain_tail("a" * 60), b"x" * size)])
         assert bool(desk.written()) == (size < 2_000)
     assert desk.found == [(b"t", 2_006)]
 
@@ -91,7 +91,7 @@ def test_a_plain_message_too_large_is_not_sent() -> None:
 def test_of_a_run_only_what_is_too_large_is_left_out() -> None:
     desk = Desk(1_000)
     sizes = (10, 2_000, 20, 1_500, 900)
-    frames = [plain_to_link(plain_prefix(b"t", "a"), b"x" * size) for size in sizes]
+    frames = [plain_to_link(b"t", plain_tail("a"), b"x" * size) for size in sizes]
     desk.link.send_plain([b"t"] * 5, frames)
     assert desk.written() == frames[0] + frames[2] + frames[4]
     assert (desk.link.sent, desk.link.dropped, len(desk.found)) == (3, 0, 2)
@@ -101,7 +101,7 @@ def test_of_a_run_only_what_is_too_large_is_left_out() -> None:
 def test_a_link_that_does_not_carry_messages_drops_a_run_and_counts_it(event: LinkEvent) -> None:
     desk = Desk(10_000)
     desk.link.happens(event)
-    desk.link.send_plain([b"t"] * 3, [plain_to_link(plain_prefix(b"t", "a"), b"x")] * 3)
+    desk.link.send_plain([b"t"] * 3, [plain_to_link(b"t", plain_tail("a"), b"x")] * 3)
     assert desk.written() == b""
     assert (desk.link.sent, desk.link.dropped) == (0, 3)
 

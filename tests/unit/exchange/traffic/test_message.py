@@ -11,7 +11,7 @@ from isthmus.exchange.traffic.message import (
     from_link,
     from_publish,
     number_of,
-    plain_prefix,
+    plain_tail,
     plain_to_broker,
     plain_to_link,
     to_broker,
@@ -153,13 +153,13 @@ def test_a_label_that_is_too_long_is_refused() -> None:
 @pytest.mark.parametrize("hops", [0, 3, 100])
 def test_the_plain_forms_are_the_general_ones(size: int, hops: int) -> None:
     message = Message(b"some/topic", bytes(size), origin="edge-1", hops=hops)
-    prefix = plain_prefix(b"some/topic", "edge-1", hops)
-    assert plain_to_link(prefix, bytes(size)) == to_link(message, 0, 0, 0.0)
+    tail = plain_tail("edge-1", hops)
+    assert plain_to_link(b"some/topic", tail, bytes(size)) == to_link(message, 0, 0, 0.0)
     for label in (b"", b"\0", b"range"):
         message.number = number_of("abc", 77)
-        prefix = plain_prefix(b"some/topic", "edge-1", hops, label, "abc")
+        tail = plain_tail("edge-1", hops, label, "abc")
         rest = b"00000000004d" + bytes(size)
-        assert plain_to_link(prefix, rest) == to_link(message, 0, 0, 0.0, label)
+        assert plain_to_link(b"some/topic", tail, rest) == to_link(message, 0, 0, 0.0, label)
     for level in (4, 5):
         plain = plain_to_broker(b"some/topic", bytes(size), level)
         assert plain == to_broker(message, level, 0, 0, 0.0)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from isthmus.cooperation.api import Route, SessionInfo, SessionKind
+from isthmus.exchange.traffic import plain as hot_path
 from isthmus.exchange.traffic.message import Message, plain_to_link, to_link
-from isthmus.exchange.traffic.plain import MAX_RUN, PlainMessage, PlainMessages
-from isthmus.exchange.traffic.routes import MAX_TOPICS
+from isthmus.exchange.traffic.plain import MAX_RUN, MAX_TAILS, PlainMessage, PlainMessages
+from isthmus.exchange.traffic.routes import FEW
 
 NEIGHBOR = SessionInfo(1, SessionKind.NEIGHBOR, "n")
 ROUTE = Route((), to_local_broker=True)
@@ -30,8 +31,8 @@ def test_the_next_message_like_it_is_known(size: int) -> None:
     another = to_link(Message(b"t", b"other payload", origin="there", hops=1), 0, 0, 0.0)
     found = find(plain, another)
     assert found is not None
-    known, payload = found
-    assert (known.topic, known.to_broker, payload) == (b"t", True, b"other payload")
+    known, topic, payload = found
+    assert (topic, known.to_broker, payload) == (b"t", True, b"other payload")
     plain.forget()
     assert find(plain, another) is None
 
@@ -68,15 +69,63 @@ def test_a_topic_that_a_broker_may_close_on_gets_a_closer_look_every_time(topic:
     assert find(plain, frame) is None
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By bytes, which all neighbors share; those that come again are found again."""
+    monkeypatch.setattr(hot_path, "MAX_BYTES", 100_000)
     plain = PlainMessages("here")
-    for number in range(MAX_TOPICS + 10):
-        topic = b"t/%d" % number
-        message = Message(topic, b"", origin="there")
-        plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE)
-        plain.to_link([topic], [b""])
-    assert sum(len(found) for found in plain._found.values()) <= MAX_TOPICS
-    assert len(plain._prefixes) <= MAX_TOPICS
+    others = [SessionInfo(n, SessionKind.NEIGHBOR, f"n{n}") for n in range(2, 6)]
+    frames = []
+    for number in range(2_000):
+        message = Message(b"t/%d" % number, b"", origin="there")
+        frames.append(to_link(message, 0, 0, 0.0))
+        for neighbor in (NEIGHBOR, *others):
+            plain.remember(neighbor, frames[-1], message, ROUTE)
+        plain.run(NEIGHBOR, frames[:1], 0)
+        plain.to_link_labeled(b"t", b"", b"%d" % number)
+    found = plain._found
+    assert 100 < sum(each.total for each in found.values()) < 200
+    assert find(plain, frames[0]) is not None, "it came all the time"
+    assert find(plain, frames[1]) is None
+    assert len(plain._tails) <= MAX_TAILS
+    plain.forget(NEIGHBOR)
+    assert set(found) == set(others)
+    assert not any(each.total for each in found.values())
+
+
+def test_where_all_topics_are_alike_every_ordinary_one_is_known() -> None:
+    plain = PlainMessages("here")
+    message = Message(b"t", b"x", origin="there", hops=1)
+    plain.remember(NEIGHBOR, to_link(message, 0, 0, 0.0), message, ROUTE, alike=True)
+
+    def known(topic: bytes, origin: str = "there", hops: int = 1) -> PlainMessage | None:
+        found = Message(topic, b"payload", origin=origin, hops=hops)
+        return find(plain, to_link(found, 0, 0, 0.0))
+
+    for topic in (b"t", b"another/one", b"a $/~", b"t" * 200):
+        found = known(topic)
+        assert found is not None
+        assert (found[1], found[2], found[0].to_broker) == (topic, b"payload", True)
+    for topic in (b"$t", b"+", b"a/#", b"a+", "\u00fc".encode(), b"\xff", b"a\0", b"a\x7f", b""):
+        assert known(topic) is None, topic
+    assert known(b"t", "elsewhere") is None
+    assert known(b"t", hops=2) is None
+    for number in range(2 * FEW):
+        assert known(b"t/%d" % number) is not None
+    assert plain._found[NEIGHBOR].total == FEW
+    plain.ask_each()
+    assert known(b"t/%d" % (2 * FEW)) is None
+    assert known(b"t/0") is not None, "what is known of one topic holds"
+    plain.forget()
+    assert known(b"t/0") is None
+
+
+@pytest.mark.parametrize("size", [1, 60, 80, 100, 20_000])
+def test_a_client_s_message_is_the_same_packet_on_the_hot_path(size: int) -> None:
+    plain = PlainMessages("here")
+    topics = [b"t" * length for length in (1, 50, 127, 128, 300)]
+    frames = plain.to_link(topics, [bytes(size)] * len(topics))
+    whole = [to_link(Message(topic, bytes(size), origin="here"), 0, 0, 0.0) for topic in topics]
+    assert frames == whole
 
 
 def test_with_numbers_the_count_and_the_payload_are_the_rest() -> None:
@@ -88,12 +137,12 @@ def test_with_numbers_the_count_and_the_payload_are_the_rest() -> None:
     found = find(plain, to_link(second, 0, 0, 0.0, b"x"))
     assert found is None, "another number of hops"
     second.hops = 1
-    known, rest = find(plain, to_link(second, 0, 0, 0.0, b"x")) or pytest.fail("unknown")
+    known, topic, rest = find(plain, to_link(second, 0, 0, 0.0, b"x")) or pytest.fail("unknown")
     assert rest == b"0000000000ff" + b"second"
     assert (known.origin, known.incarnation, known.label) == ("there", "2e", b"x")
-    assert [sessions for _, sessions in known.prefixes] == [(NEIGHBOR,), (NEIGHBOR,)]
-    for (prefix, _), label in zip(known.prefixes, (b"", b"y"), strict=True):
-        assert plain_to_link(prefix, rest) == to_link(second, 0, 0, 0.0, label)
+    assert [sessions for _, sessions in known.tails] == [(NEIGHBOR,), (NEIGHBOR,)]
+    for (tail, _), label in zip(known.tails, (b"", b"y"), strict=True):
+        assert plain_to_link(topic, tail, rest) == to_link(second, 0, 0, 0.0, label)
     assert find(plain, to_link(second, 0, 0, 0.0)) is None, "another label"
 
 
@@ -119,10 +168,10 @@ def test_a_run_ends_before_the_first_that_is_not_known() -> None:
     came = [frames[name] for name in ("other", "a", "a", "long", "b", "a", "longer topic", "a")]
     assert plain.run(NEIGHBOR, came, 0) == []
     run = plain.run(NEIGHBOR, came, 1)
-    assert [(known.topic, len(payload)) for known, payload in run] == [
+    assert [(topic, len(payload)) for _, topic, payload in run] == [
         (b"t/a", 1), (b"t/a", 1), (b"t/a", 200), (b"t/b", 1), (b"t/a", 1)
     ]  # fmt: skip
-    assert [known.topic for known, _ in plain.run(NEIGHBOR, came, 7)] == [b"t/a"]
+    assert [topic for _, topic, _ in plain.run(NEIGHBOR, came, 7)] == [b"t/a"]
     assert plain.run(NEIGHBOR, came, 8) == []
 
 
@@ -154,4 +203,4 @@ def test_a_run_ends_before_a_count_that_is_none(bad: bytes) -> None:
     plain.remember(NEIGHBOR, frame, message, ROUTE)
     wrong = frame.replace(b"00000000000a", bad)
     run = plain.run(NEIGHBOR, [frame, frame, wrong, frame], 0)
-    assert [rest for _, rest in run] == [b"00000000000ax"] * 2
+    assert [rest for *_, rest in run] == [b"00000000000ax"] * 2

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from isthmus.cooperation.api import CooperationAlgorithm, Route, SessionInfo, SessionKind
+from isthmus.cooperation.link_rules import NO_RULES, Crossing, LinkRules
+from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.traffic.message import Message
 from isthmus.exchange.traffic.routes import (
+    FEW,
+    MAX_BYTES,
     MAX_COMPARISONS,
     MAX_LABELS,
-    MAX_TOPICS,
     Routes,
     RouteTable,
 )
 
 ROUTE = Route()
+ANY, B, C = (SessionInfo(n, SessionKind.NEIGHBOR, name) for n, name in enumerate(("", "b", "c")))
 
 
 def table_of(*topics: str) -> RouteTable:
@@ -25,39 +31,70 @@ def table_of(*topics: str) -> RouteTable:
 def test_what_filters_match_is_forgotten() -> None:
     table = table_of("a/b", "a/c", "b", "c/d/e")
     table.drop(["a/b", "b", "not/there"])
-    assert sorted(table) == [b"a/c", b"c/d/e"]
+    assert sorted(table.every_key()) == [b"a/c", b"c/d/e"]
     table.drop(["c/#"])
-    assert sorted(table) == [b"a/c"]
+    assert sorted(table.every_key()) == [b"a/c"]
     table.drop(["+/c"])
-    assert not table
+    assert not table.total
 
 
 def test_everything_is_forgotten_when_looking_through_takes_longer() -> None:
     table = table_of(*(f"t/{number}" for number in range(MAX_COMPARISONS // 2)))
     table.drop([f"t/{number}" for number in range(10)])
-    assert len(table) == MAX_COMPARISONS // 2 - 10
+    assert table.total == MAX_COMPARISONS // 2 - 10
     table.drop(["x/+"])
-    assert len(table) == MAX_COMPARISONS // 2 - 10
+    assert table.total == MAX_COMPARISONS // 2 - 10
     table.drop(["x/+", "y/+", "z/+"])
-    assert not table
+    assert not table.total
 
 
-def test_a_full_table_begins_anew() -> None:
-    table = table_of("a", "b", "c")
-    table.most = 3
-    assert table[b"d"] is ROUTE
-    assert sorted(table) == [b"d"]
-
-
-def test_equal_routes_are_one_object_until_the_table_is_emptied() -> None:
+def test_equal_routes_are_one_object() -> None:
     table = RouteTable(lambda topic: Route((), to_local_broker=topic.startswith("a")))
-    table.most = 3
     first = table[b"a/1"]
     assert table[b"a/2"] is first
     assert table[b"b/1"] is not first
     assert table[b"b/1"] == Route()
-    assert table[b"a/3"] is not first  # it was full, and everything was forgotten
-    assert list(table) == [b"a/3"]
+
+
+def test_what_is_asked_for_all_the_time_stays_and_what_is_not_goes() -> None:
+    asked: list[str] = []
+
+    def ask(topic: str) -> Route:
+        asked.append(topic)
+        return ROUTE
+
+    table = RouteTable(ask)
+    table.most_bytes = 20_000
+    for number in range(1_000):
+        assert table[b"often"] is table[b"%d" % number] is ROUTE
+        assert table.total < 130
+    assert asked.count("often") == 1
+    asked.clear()
+    assert table[b"999"] is table[b"0"] is ROUTE
+    assert asked == ["0"]
+
+
+def test_where_all_topics_are_alike_only_a_few_have_an_entry() -> None:
+    alike, other = Route((B,)), Route((C,))
+    said: list[Route | None] = [alike]
+    table = RouteTable(lambda _: other, lambda: said[0])
+    table.max_levels = 2
+    assert table[b"a/b"] is table[b"c"] is alike
+    for number in range(2 * FEW):
+        assert table[b"%d" % number] is alike
+    assert table.total == FEW
+    assert table["\u00fc".encode()] is other, "what takes a closer look gets one"
+    for wrong in (b"a/b/c", b"a/#", b"+", b"", b"a\0", b"\xff"):
+        with pytest.raises(RemoteProtocolError):
+            table[wrong]
+    said[0] = None
+    assert table[b"c"] is alike
+    table.drop(["not/there"])
+    assert table[b"e"] is other
+    said[0] = alike
+    assert table[b"d"] is other, "asked once, until something changes"
+    table.drop(["e"])
+    assert table[b"e"] is alike
 
 
 class Asked(CooperationAlgorithm):
@@ -76,9 +113,6 @@ class Asked(CooperationAlgorithm):
         self.asked.append((topic, arrived_on.name, retain))
         self.labels.append(label)
         return Route((arrived_on,), labels=(label,) if label else ())
-
-
-ANY, B, C = (SessionInfo(n, SessionKind.NEIGHBOR, name) for n, name in enumerate(("", "b", "c")))
 
 
 def routes() -> tuple[Routes, Asked]:
@@ -141,4 +175,51 @@ def test_neighbors_share_one_bound() -> None:
     made, _ = routes()
     for session in (B, C):
         made.of(Message(b"t", b""), session)
-    assert {table.most for table in made._of_links.values()} == {MAX_TOPICS // 2}
+    assert {table.most_bytes for table in made._of_links.values()} == {MAX_BYTES // 2}
+
+
+class Alike(Asked):
+    """Says it of all topics at once."""
+
+    def route_of_all(self, arrived_on: SessionInfo) -> Route | None:
+        return Route((B, C))
+
+
+class Overridden(Alike):
+    """Has a `route` of its own, of which its base knows nothing."""
+
+    def route(
+        self, topic: str, arrived_on: SessionInfo, label: bytes = b"", *, retain: bool
+    ) -> Route:
+        return Route()
+
+
+def test_what_is_said_of_all_topics_spares_asking_unless_something_is_particular() -> None:
+    made, _ = routes()
+    made.algorithm = algorithm = Alike()
+    message, dollar = Message(b"t", b""), Message(b"$t", b"")
+    for source in (None, B):
+        assert made.of(message, source) == Route((B, C))
+        assert made.of(dollar, source) == Route()
+    assert algorithm.asked == []
+    assert made.is_alike(B, made.of(message, B))
+    assert not made.is_alike(B, made.of(dollar, B))
+    made.any_pending = lambda: True
+    made.ask_each()
+    made.of(Message(b"u", b""), B)
+    assert algorithm.asked == [("u", "b", False)]
+    made.any_pending = lambda: False
+    made.drop(["t"])
+    assert made.of(message, B) == Route((B, C))
+    made.rule(C, Crossing.of(LinkRules(out=("only/this",)), NO_RULES))
+    made.drop(None)
+    made.of(message, B)
+    assert algorithm.asked[1:] == [("t", "b", False)]
+    made.of(Message(b"t", b"", label=b"x"), B)
+    assert algorithm.labels[-1] == b"x"
+
+
+def test_what_a_base_says_of_all_topics_is_not_believed_of_another_route() -> None:
+    made, _ = routes()
+    made.algorithm = Overridden()
+    assert made.of(Message(b"t", b""), None) == Route()
