@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -120,11 +121,11 @@ def until_wanted(sites: dict[str, Site], *filters: str) -> None:
 
 
 def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -> None:
-    rabbit = RabbitMQ(amqp=True)
+    rabbit, activemq = RabbitMQ(amqp=True), ActiveMQ(stomp=True)
     brokers: dict[str, Broker] = {
         "mosquitto": Mosquitto(),
         "rabbitmq": rabbit,
-        "activemq": ActiveMQ(),
+        "activemq": activemq,
     }
     with line_of(tmp_path, brokers) as sites, ExitStack() as stack:
         listeners = {name: stack.enter_context(site.through()) for name, site in sites.items()}
@@ -145,6 +146,8 @@ def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -
                     sent.add(payload)
             publisher.publish(f"to/direct/{name}", f"to {name}".encode(), 1)
         sent.add(amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP"))
+        sent.add(stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"by STOMP", text=False))
+        sent.add(stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"text", text=True))
         for name, site in sites.items():
             with site.direct(will=Will(f"w/{name}", f"will of {name}".encode(), 1)):
                 pass  # it vanishes
@@ -169,11 +172,11 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
     mosquitto ── rabbitmq ── activemq ── ejabberd ── aedes ── moquette ── hivemq ── embedded
     └─────── source = "broker" ────┘     └─────────────── "clients" ────────────────┘
     """
-    rabbit = RabbitMQ(amqp=True)
+    rabbit, activemq = RabbitMQ(amqp=True), ActiveMQ(stomp=True)
     taking: dict[str, Broker] = {
         "mosquitto": Mosquitto(),
         "rabbitmq": rabbit,
-        "activemq": ActiveMQ(),
+        "activemq": activemq,
     }
     others = ("ejabberd", "aedes", "moquette", "hivemq", "embedded")
     brokers = taking | {name: create(name) for name in others}
@@ -196,7 +199,10 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
             ARRIVE_S,
             "interest to be known",
         )
-        sent = {amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP")}
+        sent = {
+            amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP"),
+            stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"by STOMP", text=True),
+        }
         for name, publisher in publishers.items():
             for qos in (0, 1, 2):
                 payload = f"{name} {qos}".encode()
@@ -273,6 +279,27 @@ def amqp_publish(port: int, routing_key: str, body: bytes) -> bytes:
     return body
 
 
+def stomp_publish(port: int, destination: str, body: bytes, *, text: bool) -> bytes:
+    """Knows topics by their JMS names; as ActiveMQ has it, a message of `text` or of bytes."""
+    length = "" if text else f"content-length:{len(body)}\n"
+    send = f"SEND\ndestination:{destination}\nreceipt:1\n{length}\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=ARRIVE_S) as connection:
+        answers = connection.makefile("rb")
+        for frame, expected in (
+            (b"CONNECT\naccept-version:1.2\nhost:localhost\n\n", b"CONNECTED"),
+            (send.encode() + body, b"RECEIPT"),
+        ):
+            connection.sendall(frame + b"\0")
+            answer = answers.readline()
+            while answer == b"\n":  # between frames
+                answer = answers.readline()
+            assert answer.rstrip() == expected, answer
+            while not answer.endswith(b"\0"):
+                answer = answers.read(1)
+                assert answer, "closed in the midst of a frame"
+    return body
+
+
 @contextmanager
 def amqp_consumer(port: int, binding: str) -> Iterator[Callable[[], bytes]]:
     """A consumer of AMQP 0-9-1 with a queue of its own; gives the next body."""
@@ -293,18 +320,53 @@ def amqp_consumer(port: int, binding: str) -> Iterator[Callable[[], bytes]]:
         connection.close()
 
 
-@pytest.mark.parametrize(
+MAKES = pytest.mark.parametrize(
     "make",
     [
         "mosquitto",
-        pytest.param("rabbitmq", marks=pytest.mark.slow),
-        pytest.param("activemq", marks=pytest.mark.slow),
+        *(
+            pytest.param(make, marks=pytest.mark.slow)
+            for make in ("ejabberd", "hivemq", "rabbitmq", "activemq", "aedes")
+        ),
     ],
 )
-def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
-    first = {"mosquitto": Mosquitto, "rabbitmq": RabbitMQ, "activemq": ActiveMQ}[make]()
+"""Of the table in docs/howto/take-messages-from-the-broker.md."""
+
+
+@MAKES
+def test_what_the_node_publishes_does_not_come_back(tmp_path: Path, make: str) -> None:
+    """By No Local in MQTT 5; in 3.1.1 it comes, and is swallowed."""
     with (
-        line_of(tmp_path, {"a": first, "b": Mosquitto()}) as sites,
+        line_of(tmp_path, {"a": create(make), "b": Mosquitto()}) as sites,
+        sites["a"].through() as at_a,
+        sites["b"].through() as at_b,
+        sites["b"].direct() as publisher,
+    ):
+        for listener in (at_a, at_b):
+            listener.subscribe("t/#")
+        until_wanted(sites, "t/#")
+        sent = Counter[bytes]()
+        for number in range(10):
+            for qos in (0, 1, 2):
+                payload = f"{qos} {number}".encode()
+                publisher.publish(f"t/{qos}", payload, qos, retain=number == 5)
+                sent[payload] += 1
+        wait_until_taken(sites)
+        publisher.publish("t/end", b"end b", 1)
+        for listener in (at_a, at_b):
+            assert until_ends(lambda one=listener: one.next().payload, "b") == sent  # type: ignore[misc]
+        swallowed = sites["a"].node.fabric()["counters"].get("echoes_swallowed", 0)
+        assert not sites["a"].source["echoing"]
+        if sites["a"].level == 5:
+            assert swallowed == 0
+        else:
+            assert swallowed >= sum(sent.values())
+
+
+@MAKES
+def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
+    with (
+        line_of(tmp_path, {"a": create(make), "b": Mosquitto()}) as sites,
         sites["a"].direct() as publisher,
         sites["b"].through() as early,
         sites["b"].direct() as late,

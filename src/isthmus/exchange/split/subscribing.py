@@ -4,8 +4,9 @@ Each filter goes to every broker that has topics for it, and gets one code:
 
 * SUBSCRIBE: the lowest QoS that was granted; or, if one of the brokers refuses it, that refusal,
   and those that granted it are unsubscribed again before the client is told: there is no half of a
-  subscription; it is counted and logged, since the client hears of one answer only.  A broker that is away subscribes when it is back; a filter that only brokers have
-  which are away, or nobody, is refused.
+  subscription; it is counted and logged, since the client hears of one answer only.  A broker that
+  is away subscribes when it is back; a filter that only brokers have which are away, or nobody, is
+  refused.
 * UNSUBSCRIBE: success if it was there at one of them; a broker that is away is told later.
 
 All parts have the packet identifier of the client's own packet, and so has what is taken back: the
