@@ -19,8 +19,9 @@ from isthmus.brokers.base import Broker
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(1_200)]
 
-DIFFERENT = {(5, "takeover")}
-"""The node says DISCONNECT 0x8E to who is taken over [MQTT-3.1.4-3]; Mosquitto just closes."""
+DIFFERENT = {(5, "takeover"), (5, "keep-alive-runs-out")}
+"""The node says DISCONNECT to who is taken over (0x8E) [MQTT-3.1.4-3] or silent for too long (0x8D)
+[MQTT-4.13]; Mosquitto just closes."""
 TOPICS = ("+/t/#", "+/b/#", "+/will/#", "+/1/#")
 """What lives at the second broker; every scenario's topics begin with a level of its own."""
 ALL = ("+/#",)
@@ -46,6 +47,7 @@ MIXED = {
 }
 """Neither make alone does the same."""
 PART = pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
+"""The cells that run every time, and the others."""
 
 
 def cells_of(make: str, *, quick: bool, level: int = 0) -> list[Cell]:
@@ -84,7 +86,8 @@ def test_several_brokers_make_no_difference(
     judge(tmp_path, cells, direct, {one: (), two: TOPICS})
 
 
-@PART
+@pytest.mark.slow
+@pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("make", ["mosquitto", "rabbitmq"])
 def test_of_two_makes_the_one_in_charge_is_seen(
     broker_factory: BrokerFactory, tmp_path: Path, make: str, *, quick: bool
