@@ -33,7 +33,7 @@ from benchmarks.relay.processes import cpu_ns, machine_busy_ns, running_broker, 
 from benchmarks.relay.report import conclude, machine_facts
 from benchmarks.relay.saturation import ClosedLoop, saturate
 from benchmarks.relay.statistics import Run, Slice, Target, pool
-from benchmarks.relay.verdict import Figure, Figures
+from benchmarks.relay.verdict import Figure, Figures, doubts_of
 
 from isthmus.errors import LoadError
 
@@ -43,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TREES = ("before", "after")
 KINDS = ("relay", "sf", "pf")
 WITHIN = 0.03
+PAGE = "against.md"
 STARTS = 4
 """Of each tree in a round."""
 
@@ -89,18 +90,19 @@ def main(arguments: list[str] | None = None) -> int:
     return run(
         "against",
         140,
-        lambda console: _bench(options.before, rounds, closed, options.out, console),
+        lambda console: _bench(options, rounds, closed, console),
         check=options.check,
     )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = parser_of("against", __doc__.splitlines()[0], "about 3 minutes")
+    parser = parser_of("against", __doc__.splitlines()[0], "about 3 minutes", PAGE)
     parser.add_argument("before", metavar="COMMIT", help="whose nodes this tree's are held against")
     return parser.parse_args(arguments)
 
 
-def _bench(before: str, rounds: int, closed: ClosedLoop, out: Path, console: Console) -> bool:
+def _bench(options: argparse.Namespace, rounds: int, closed: ClosedLoop, console: Console) -> bool:
+    before = options.before
     machine = machine_facts(console)
     began = time.perf_counter()
     with _source_of(before) as folder:
@@ -111,10 +113,19 @@ def _bench(before: str, rounds: int, closed: ClosedLoop, out: Path, console: Con
             found.append(_round(environments, closed, number))
             console.print(f"round {number + 1} of {rounds}: {found[-1].line()}", soft_wrap=True)
     figures = _figures(found)
+    trees = {"before": _commit(before), "after": _commit("HEAD")}
+    pairs = [pair for each in found for pair in each.pairs.values()]
     parts = {
         "machine": machine,
-        "before": _commit(before),
-        "after": _commit("HEAD"),
+        **trees,
+        "doubts": doubts_of([run for pair in pairs for run in (pair.before, pair.after)]),
+        "tables": [
+            {
+                "caption": f"{rounds} rounds, with the nodes of both commits at the same time.",
+                "headings": ["nodes", "commit"],
+                "rows": [[tree, name] for tree, name in trees.items()],
+            }
+        ],
         "took_s": round(time.perf_counter() - began, 1),
         "rounds": [
             {
@@ -124,7 +135,7 @@ def _bench(before: str, rounds: int, closed: ClosedLoop, out: Path, console: Con
             for each in found
         ],
     }
-    return conclude(console, out, parts, figures, _targets(figures))
+    return conclude(console, options.out, parts, figures, _targets(figures), page=options.page)
 
 
 # ---- the two trees -----------------------------------------------------------------------

@@ -112,15 +112,24 @@ def with_apart_table(page: str, record: dict[str, Any]) -> str:
             f"{run['all_there_after_s']:g} |"
         )
     away = json.loads(AWAY_RECORD.read_text())
+    # A record from before these were noted is shown without them.
+    taken = f"commit {away['commit']}, {away['time'][:10]}, " if "commit" in away else ""
+    bound = (
+        f" (at most {away['unacknowledged_at_kill']:,}, what was not acknowledged at the kill)"
+        if "unacknowledged_at_kill" in away
+        else ""
+    )
     lines += [
         "",
         f"And `make bench-apart`, a node that is killed while its neighbor, with a `state_dir`, "
         f"publishes on ([apart-away.json](apart-away.json)): away for {away['away_s']:g} s at "
-        f"{away['rate_per_s']:,.0f} messages a second (load {away['load_average'][0]:.0f} when it "
-        f"ended), the other neighbor got {away['kept_rate']:.0%} of its rate; "
+        f"{away['rate_per_s']:,.0f} messages a second ({taken}load "
+        f"{away['load_average'][0]:.0f} when it ended), the other neighbor got "
+        f"{away['kept_rate']:.0%} of its rate; "
         f"{away['disk_bytes'] / 1e6:.1f} MB were on disk, memory grew from "
         f"{away['memory_before_bytes'] / 1e6:.0f} to {away['memory_most_bytes'] / 1e6:.0f} MB. Of "
-        f"{away['sent']:,} messages {away['missing']} were missing, {away['twice']} came twice, "
+        f"{away['sent']:,} messages {away['missing']} were missing, "
+        f"{away['twice']} came twice{bound}, "
         f"{away['out_of_order']} out of order; all were there {away['caught_up_after_s']:g} s "
         "after its return.",
     ]

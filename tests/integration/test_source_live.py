@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -120,11 +121,11 @@ def until_wanted(sites: dict[str, Site], *filters: str) -> None:
 
 
 def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -> None:
-    rabbit = RabbitMQ(amqp=True)
+    rabbit, activemq = RabbitMQ(amqp=True), ActiveMQ(stomp=True)
     brokers: dict[str, Broker] = {
         "mosquitto": Mosquitto(),
         "rabbitmq": rabbit,
-        "activemq": ActiveMQ(),
+        "activemq": activemq,
     }
     with line_of(tmp_path, brokers) as sites, ExitStack() as stack:
         listeners = {name: stack.enter_context(site.through()) for name, site in sites.items()}
@@ -133,6 +134,7 @@ def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -
             listener.subscribe("t/#", "w/#")
         for listener in unseen.values():
             listener.subscribe("to/direct/#")
+        take = stack.enter_context(amqp_consumer(rabbit.amqp_port, "to.direct.#"))
         until_wanted(sites, "t/#", "w/#", "to/direct/#")
         publishers = {name: stack.enter_context(site.direct()) for name, site in sites.items()}
         sent = set[bytes]()
@@ -144,25 +146,23 @@ def test_clients_past_three_makes_of_broker_talk_to_each_other(tmp_path: Path) -
                     sent.add(payload)
             publisher.publish(f"to/direct/{name}", f"to {name}".encode(), 1)
         sent.add(amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP"))
+        sent.add(stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"by STOMP", text=False))
+        sent.add(stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"text", text=True))
         for name, site in sites.items():
             with site.direct(will=Will(f"w/{name}", f"will of {name}".encode(), 1)):
                 pass  # it vanishes
             sent.add(f"will of {name}".encode())
         wait_until_taken(sites)
         for name, publisher in publishers.items():
-            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 2)
-        for listener in listeners.values():
-            got = Counter[bytes]()
-            ends = {f"end {name}".encode() for name in sites}
-            while ends:
-                payload = listener.next().payload
-                ends.discard(payload)
-                got[payload] += 1
-            assert {each for each in got if not each.startswith(b"end")} == sent
-            assert set(got.values()) == {1}
-        for listener in unseen.values():
-            found = Counter(listener.next().payload for _ in sites)
-            assert found == Counter(f"to {name}".encode() for name in sites)
+            for topic in (f"t/end/{name}", f"to/direct/{name}"):
+                publisher.publish(topic, f"end {name}".encode(), 2)
+        for at, listener in listeners.items():
+            got = until_ends(lambda one=listener: one.next().payload, sites)  # type: ignore[misc]
+            assert got == Counter(sent), at
+        to_direct = Counter(f"to {name}".encode() for name in sites)
+        assert until_ends(take, sites) == to_direct, "by AMQP"
+        for at, listener in unseen.items():
+            assert until_ends(lambda one=listener: one.next().payload, sites) == to_direct, at  # type: ignore[misc]
 
 
 @pytest.mark.slow
@@ -172,11 +172,11 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
     mosquitto ── rabbitmq ── activemq ── ejabberd ── aedes ── moquette ── hivemq ── embedded
     └─────── source = "broker" ────┘     └─────────────── "clients" ────────────────┘
     """
-    rabbit = RabbitMQ(amqp=True)
+    rabbit, activemq = RabbitMQ(amqp=True), ActiveMQ(stomp=True)
     taking: dict[str, Broker] = {
         "mosquitto": Mosquitto(),
         "rabbitmq": rabbit,
-        "activemq": ActiveMQ(),
+        "activemq": activemq,
     }
     others = ("ejabberd", "aedes", "moquette", "hivemq", "embedded")
     brokers = taking | {name: create(name) for name in others}
@@ -188,6 +188,7 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
             listener.subscribe("t/#", "w/#", "r/#", qos=2)
         for listener in unseen.values():
             listener.subscribe("to/direct/#")
+        take = stack.enter_context(amqp_consumer(rabbit.amqp_port, "to.direct.#"))
         until_wanted(sources, "t/#", "w/#", "r/#", "to/direct/#")
         publishers = {
             name: stack.enter_context(site.direct() if name in taking else site.through())
@@ -198,7 +199,10 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
             ARRIVE_S,
             "interest to be known",
         )
-        sent = {amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP")}
+        sent = {
+            amqp_publish(rabbit.amqp_port, "t.amqp", b"by AMQP"),
+            stomp_publish(activemq.stomp_port, "/topic/t.stomp", b"by STOMP", text=True),
+        }
         for name, publisher in publishers.items():
             for qos in (0, 1, 2):
                 payload = f"{name} {qos}".encode()
@@ -213,19 +217,15 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
             sent.add(f"will of {name}".encode())
         wait_until_taken(sources)
         for name, publisher in publishers.items():
-            publisher.publish(f"t/end/{name}", f"end {name}".encode(), 2)
+            for topic in (f"t/end/{name}", f"to/direct/{name}"):
+                publisher.publish(topic, f"end {name}".encode(), 2)
         for at, listener in listeners.items():
-            got = Counter[bytes]()
-            ends = {f"end {name}".encode() for name in sites}
-            while ends:
-                payload = listener.next().payload
-                ends.discard(payload)
-                got[payload] += 1
-            assert {each for each in got if not each.startswith(b"end")} == sent, at
-            assert set(got.values()) == {1}, (at, got)
-        for listener in unseen.values():
-            found = Counter(listener.next().payload for _ in sites)
-            assert found == Counter(f"to {name}".encode() for name in sites)
+            got = until_ends(lambda one=listener: one.next().payload, sites)  # type: ignore[misc]
+            assert got == Counter(sent), at
+        to_direct = Counter(f"to {name}".encode() for name in sites)
+        assert until_ends(take, sites) == to_direct, "by AMQP"
+        for at, listener in unseen.items():
+            assert until_ends(lambda one=listener: one.next().payload, sites) == to_direct, at  # type: ignore[misc]
         for at, site in sites.items():
             with site.through() as late:  # RabbitMQ finds none by a wildcard
                 late.subscribe(*(f"r/{name}" for name in sites))
@@ -233,6 +233,19 @@ def test_clients_past_three_makes_talk_to_clients_of_every_make(tmp_path: Path) 
                 while len(found_there) < len(sites):
                     found_there.add(late.next().payload)
             assert found_there == {f"kept {name}".encode() for name in sites}, at
+
+
+def until_ends(take: Callable[[], bytes], names: Iterable[str]) -> Counter[bytes]:
+    """How often each payload came before the last one of everybody."""
+    got = Counter[bytes]()
+    ends = {f"end {name}".encode() for name in names}
+    while ends:
+        payload = take()
+        if payload in ends:
+            ends.discard(payload)
+        else:
+            got[payload] += 1
+    return got
 
 
 def knows_direct(site: Site) -> bool:
@@ -266,18 +279,94 @@ def amqp_publish(port: int, routing_key: str, body: bytes) -> bytes:
     return body
 
 
-@pytest.mark.parametrize(
+def stomp_publish(port: int, destination: str, body: bytes, *, text: bool) -> bytes:
+    """Knows topics by their JMS names; as ActiveMQ has it, a message of `text` or of bytes."""
+    length = "" if text else f"content-length:{len(body)}\n"
+    send = f"SEND\ndestination:{destination}\nreceipt:1\n{length}\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=ARRIVE_S) as connection:
+        answers = connection.makefile("rb")
+        for frame, expected in (
+            (b"CONNECT\naccept-version:1.2\nhost:localhost\n\n", b"CONNECTED"),
+            (send.encode() + body, b"RECEIPT"),
+        ):
+            connection.sendall(frame + b"\0")
+            answer = answers.readline()
+            while answer == b"\n":  # between frames
+                answer = answers.readline()
+            assert answer.rstrip() == expected, answer
+            while not answer.endswith(b"\0"):
+                answer = answers.read(1)
+                assert answer, "closed in the midst of a frame"
+    return body
+
+
+@contextmanager
+def amqp_consumer(port: int, binding: str) -> Iterator[Callable[[], bytes]]:
+    """A consumer of AMQP 0-9-1 with a queue of its own; gives the next body."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    try:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_bind(queue, "amq.topic", binding)
+        messages = channel.consume(queue, auto_ack=True, inactivity_timeout=ARRIVE_S)
+
+        def take() -> bytes:
+            _, _, body = next(messages)
+            assert body is not None, f"nothing came within {ARRIVE_S:g} s"
+            return bytes(body)
+
+        yield take
+    finally:
+        connection.close()
+
+
+MAKES = pytest.mark.parametrize(
     "make",
     [
         "mosquitto",
-        pytest.param("rabbitmq", marks=pytest.mark.slow),
-        pytest.param("activemq", marks=pytest.mark.slow),
+        *(
+            pytest.param(make, marks=pytest.mark.slow)
+            for make in ("ejabberd", "hivemq", "rabbitmq", "activemq", "aedes")
+        ),
     ],
 )
-def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
-    first = {"mosquitto": Mosquitto, "rabbitmq": RabbitMQ, "activemq": ActiveMQ}[make]()
+"""Of the table in docs/howto/take-messages-from-the-broker.md."""
+
+
+@MAKES
+def test_what_the_node_publishes_does_not_come_back(tmp_path: Path, make: str) -> None:
+    """By No Local in MQTT 5; in 3.1.1 it comes, and is swallowed."""
     with (
-        line_of(tmp_path, {"a": first, "b": Mosquitto()}) as sites,
+        line_of(tmp_path, {"a": create(make), "b": Mosquitto()}) as sites,
+        sites["a"].through() as at_a,
+        sites["b"].through() as at_b,
+        sites["b"].direct() as publisher,
+    ):
+        for listener in (at_a, at_b):
+            listener.subscribe("t/#")
+        until_wanted(sites, "t/#")
+        sent = Counter[bytes]()
+        for number in range(10):
+            for qos in (0, 1, 2):
+                payload = f"{qos} {number}".encode()
+                publisher.publish(f"t/{qos}", payload, qos, retain=number == 5)
+                sent[payload] += 1
+        wait_until_taken(sites)
+        publisher.publish("t/end", b"end b", 1)
+        for listener in (at_a, at_b):
+            assert until_ends(lambda one=listener: one.next().payload, "b") == sent  # type: ignore[misc]
+        swallowed = sites["a"].node.fabric()["counters"].get("echoes_swallowed", 0)
+        assert not sites["a"].source["echoing"]
+        if sites["a"].level == 5:
+            assert swallowed == 0
+        else:
+            assert swallowed >= sum(sent.values())
+
+
+@MAKES
+def test_retained_messages_of_direct_clients(tmp_path: Path, make: str) -> None:
+    with (
+        line_of(tmp_path, {"a": create(make), "b": Mosquitto()}) as sites,
         sites["a"].direct() as publisher,
         sites["b"].through() as early,
         sites["b"].direct() as late,

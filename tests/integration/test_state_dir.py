@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import urllib.error
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from isthmus.brokers.base import Broker
 from isthmus.exchange import kept_records
 from isthmus.exchange.retained.journal import read_journal_body
 from support.fabrics import FabricClient
-from support.nodes import NodeProcess
+from support.nodes import NodeProcess, free_port
 from support.waiting import wait_for
 
 
@@ -141,6 +144,76 @@ def test_a_full_disk_is_told_and_recovered_from(node: NodeProcess, small_disk: P
     node.start()
     assert node.fabric()["retained"]["topics"] == 100
     assert filters(node) >= 2
+
+
+def test_a_full_disk_under_a_destination_set_apart_is_told_and_loses_nothing(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """The broker of `a` hangs, and what waits for it finds no room: who sends waits, too."""
+    payloads = [b"%04d" % number + bytes(1000) for number in range(600)]
+    require_broker("mosquitto")
+    with ExitStack() as stack:
+        hangs, other = (
+            stack.enter_context(create("mosquitto", extra=("max_queued_messages 0",)))
+            for _ in range(2)
+        )
+        link = {"queue_bytes": 65_536}
+        a = NodeProcess(
+            tmp_path,
+            f"mqtt://127.0.0.1:{hangs.port}",
+            id="a",
+            node={"state_dir": small_disk},
+            listen={"link": f"127.0.0.1:{free_port()}"},
+            link=link,
+        )
+        address = a.tables["listen"]["link"]
+        b = NodeProcess(
+            tmp_path,
+            f"mqtt://127.0.0.1:{other.port}",
+            id="b",
+            peers=[{"address": address}],
+            link=link,
+        )
+        for each in (a, b):
+            stack.callback(each.stop)
+            each.start()
+        subscriber = stack.enter_context(FabricClient(a.port, timeout_s=60.0))
+        subscriber.connect("s", keep_alive=0)
+        subscriber.subscribe("t", qos=1)
+        publisher = stack.enter_context(FabricClient(b.port, timeout_s=120.0))
+        publisher.connect("p", keep_alive=0)
+        publisher.publish("t", b"first", 1)
+        assert subscriber.next().payload == b"first"
+
+        def publish() -> None:
+            for payload in payloads:
+                publisher.publish("t", payload, 1)
+
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        assert hangs.pid is not None
+        os.kill(hangs.pid, signal.SIGSTOP)
+        try:
+            publishing = pool.submit(publish)
+            a.wait_until(lambda: sum(each["messages"] for each in a.fabric()["apart"]) > 20)
+            filler = small_disk / "filler"
+            fill(filler)
+            a.wait_until(lambda: "isthmus_fabric_apart_blocked 1.0" in a.get("/metrics"))
+            assert "no room on disk for what waits, broker-b: No space left" in readiness(a)
+            (waiting,) = a.fabric()["apart"]
+            assert waiting["problem"] == "No space left on device"
+            b.wait_until(lambda: b.fabric()["counters"].get("publishers_held", 0) > 0)
+            assert not publishing.done(), "who sends waits"
+            filler.unlink()
+            a.wait_until(lambda: "isthmus_fabric_apart_blocked 0.0" in a.get("/metrics"))
+            a.wait_until(lambda: readiness(a) == "ready\n")
+        finally:
+            os.kill(hangs.pid, signal.SIGCONT)
+        assert [subscriber.next().payload for _ in payloads] == payloads
+        publishing.result(60)
+        publisher.publish("t", b"last", 1)
+        assert subscriber.next().payload == b"last"
+        assert a.log().count("no room on disk for what waits") == 1
+        assert "Traceback" not in a.log() + b.log()
 
 
 def test_a_read_only_disk_is_told_and_recovered_from(node: NodeProcess, small_disk: Path) -> None:

@@ -113,6 +113,14 @@ def test_schedules_with_several_brokers(algorithm: str, profile: str, confirm: s
     assert soaked.deliveries > QUICK_SEVERAL
 
 
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree", "skipgraph"])
+def test_forgetful_with_several_brokers(algorithm: str) -> None:
+    named = f"{algorithm}?brokers=2&confirm=fabric"
+    soaked = soak(named, range(QUICK_SEVERAL), profile="forgetful")
+    assert not soaked.failures, soaked.failures[0]
+    assert soaked.deliveries > QUICK_SEVERAL
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", ["pf?brokers=3", "sf?brokers=2", "sf?brokers=2&confirm=fabric"]

@@ -22,6 +22,8 @@ class HandHost:
         self.machine_silent_s: float | None = None
         """How long the broker's machine is silent, if that is known."""
         self.logged: list[tuple[str, str]] = []
+        self.log_fields: list[dict[str, object]] = []
+        """Of each line what else it says."""
 
     def now(self) -> float:
         return self.engine.now_s
@@ -42,6 +44,7 @@ class HandHost:
 
     def log(self, level: str, event: str, **fields: object) -> None:
         self.logged.append((level, event))
+        self.log_fields.append(fields)
 
     def run(self, seconds: float = 0.0) -> None:
         """Everything that is due until then."""

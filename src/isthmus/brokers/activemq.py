@@ -11,6 +11,7 @@ from pathlib import Path
 from isthmus.brokers.base import Broker
 from isthmus.brokers.debian import DebianPackages
 from isthmus.processes.children import Launch, find_executable
+from isthmus.processes.ports import free_port
 
 __all__ = ["ActiveMQ"]
 
@@ -34,10 +35,13 @@ _CONFIGURATION = """\
     <transportConnectors>
       <transportConnector name="mqtt"
           uri="mqtt://{host}:{port}?wireFormat.maxFrameSize=104857600"/>
+      {stomp}
     </transportConnectors>
   </broker>
 </beans>
 """
+
+_STOMP = '<transportConnector name="stomp" uri="stomp://{host}:{port}"/>'
 
 _LOGGING = """\
 log4j.rootLogger=WARN, console
@@ -55,10 +59,29 @@ class ActiveMQ(Broker):
     protocol_levels = (4,)
     start_timeout_s = 90.0
 
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        username: str | None = None,
+        password: str | None = None,
+        stomp: bool = False,
+    ) -> None:
+        """With `stomp` it also speaks STOMP, on `stomp_port`."""
+        super().__init__(port=port, username=username, password=password)
+        self.stomp = stomp
+        self.stomp_port = 0
+
+    def choose_ports(self) -> None:
+        super().choose_ports()
+        if self.stomp:
+            self.stomp_port = free_port(self.host)
+
     def configure(self, folder: Path) -> Launch:
         configuration = folder / "activemq.xml"
+        stomp = _STOMP.format(host=self.host, port=self.stomp_port) if self.stomp else ""
         configuration.write_text(
-            _CONFIGURATION.format(folder=folder, host=self.host, port=self.port)
+            _CONFIGURATION.format(folder=folder, host=self.host, port=self.port, stomp=stomp)
         )
         (folder / "log4j.properties").write_text(_LOGGING)
         extra = folder / "ext"

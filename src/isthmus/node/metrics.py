@@ -113,6 +113,7 @@ FABRIC_COUNTER_HELP = {
     "publishes_held_and_left": "Messages of clients that left while their topic was moving.",
     "nobodys_topic": "Messages from links on topics that none of several brokers has.",
     "subscriptions_not_restored": "Filters that a broker refused when it was back.",
+    "subscriptions_refused": "Filters that one of several brokers refused and another one granted.",
     "control_ignored": "Control messages that came on a link after it was blocked.",
     "control_received": "Control messages received on links, inter-subscriptions among them.",
     "control_sent": "Control messages that the algorithm sent on links.",

@@ -4,8 +4,9 @@ It speaks MQTT with whoever connects: the node for its clients, and the node's o
 Subscriptions, retained messages, wills with their delay, sessions that outlive their connection,
 takeover by client id, QoS 1 and 2 in both directions.  A message is delivered once to a client,
 however many of its filters match; or, if it `doubles`, for each of them.  MQTT 5's No Local, Retain
-As Published and Retain Handling are kept, No Local unless it `echoes` all the same.  Not modeled:
-flow control, shared subscriptions, limits.
+As Published and Retain Handling are kept, No Local unless it `echoes` all the same.  What
+exceeds its Receive Maximum is counted, at QoS 2 (at QoS 1 it answers at once).  Not modeled: its
+own keeping to the Receive Maximum of clients, shared subscriptions, limits.
 
 A broker may be slow (`delay_s`, to be changed at any time: nothing overtakes), may refuse clients
 (`refuses`), may speak nothing newer than 3.1.1 with the node's own sessions (`level`), and may
@@ -28,7 +29,7 @@ from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.filters.topics import matches
 from isthmus.mqtt.framing import FrameBuffer, scan
-from isthmus.mqtt.packet_ids import free_packet_id
+from isthmus.mqtt.packet_ids import IDENTIFIERS, free_packet_id
 from isthmus.mqtt.packets import (
     ConnAck,
     Connect,
@@ -48,6 +49,7 @@ from isthmus.mqtt.packets import (
     Unsubscribe,
     Will,
 )
+from isthmus.mqtt.properties import NO_PROPERTIES, Properties
 from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 from isthmus.sim.engine import Engine, Timer
 from isthmus.sim.stream import StreamEnd
@@ -80,8 +82,8 @@ class KeptSession:
     flight: dict[int, _InFlight] = field(default_factory=dict)
     """What was sent to the client at QoS 1 and 2 and is not acknowledged, in order."""
     packet_id: int = 0
-    unreleased: set[int] = field(default_factory=set)
-    """Packet identifiers of messages at QoS 2 from the client."""
+    unreleased: dict[int, Publish | None] = field(default_factory=dict)
+    """By packet identifier, messages at QoS 2 from the client; those that are still to go out."""
     expiry: Timer | None = None
     will_timer: Timer | None = None
 
@@ -157,7 +159,7 @@ class BrokerConnection:
             self.session, present = broker.connect(self, packet)
             if broker.greets_at_once:
                 self._greeting = []
-            self.send(ConnAck(session_present=present, reason_code=ReasonCode.SUCCESS))
+            self.send(ConnAck(present, ReasonCode.SUCCESS, broker.terms(self._level)))
             broker.resume(self.session)
             if self._greeting is not None:
                 greeting, self._greeting = self._greeting, None
@@ -172,15 +174,19 @@ class BrokerConnection:
                 self._end.close()
             case Publish(qos=2, packet_id=packet_id):
                 if packet_id not in session.unreleased:
-                    session.unreleased.add(packet_id)
-                    self._published(packet)
+                    if len(session.unreleased) >= broker.receive_maximum:
+                        broker.overrun += 1
+                    session.unreleased[packet_id] = packet if broker.waits_for_pubrel else None
+                    if not broker.waits_for_pubrel:
+                        self._published(packet)
                 self.send(PubRec(packet_id))
             case Publish(qos=qos, packet_id=packet_id):
                 self._published(packet)
                 if qos:
                     self.send(PubAck(packet_id))
             case PubRel(packet_id=packet_id):
-                session.unreleased.discard(packet_id)
+                if (held := session.unreleased.pop(packet_id, None)) is not None:
+                    self._published(held)
                 self.send(PubComp(packet_id))
             case PubAck(packet_id=packet_id) | PubComp(packet_id=packet_id):
                 session.flight.pop(packet_id, None)
@@ -263,6 +269,11 @@ class SimBroker:
         """What nobody may subscribe to."""
         self.doubles = False
         """A message comes once for each subscription of a session."""
+        self.waits_for_pubrel = False
+        """A message at QoS 2 goes to subscribers when it is released, as with Mosquitto."""
+        self.receive_maximum = IDENTIFIERS
+        self.overrun = 0
+        """How often a session had more than that unreleased."""
         self.greets_at_once = False
         """What a resumed session is owed comes in one piece with its CONNACK."""
         self.echoes = False
@@ -335,6 +346,12 @@ class SimBroker:
         session.connection.send(publish)
 
     # ---- sessions ------------------------------------------------------------------------
+
+    def terms(self, level: int) -> Properties:
+        """What its CONNACK says."""
+        if level != 5 or self.receive_maximum == IDENTIFIERS:
+            return NO_PROPERTIES
+        return Properties(receive_maximum=self.receive_maximum)
 
     def accept(self, end: StreamEnd) -> BrokerConnection | None:
         return BrokerConnection(self, end) if self.up else None

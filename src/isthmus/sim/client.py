@@ -174,6 +174,11 @@ class SimClient:
         waiting = (*self._unacknowledged.values(), *self._unreceived.values())
         return [packet.payload for packet in waiting] if self.connected else []
 
+    @property
+    def under_way(self) -> int:
+        """Messages of its own that count against the broker's Receive Maximum."""
+        return len(self._unacknowledged) + len(self._unreceived) + len(self._unreleased)
+
     def payloads(self, topic: str | None = None) -> list[bytes]:
         """What it has received, in order; with `topic`, on that one."""
         return [each.payload for each in self.received if topic is None or each.topic == topic]

@@ -90,5 +90,9 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.stem)
 def test_the_documentation_says_what_was_measured(page: Path) -> None:
-    record = json.loads(page.with_suffix(".json").read_text())
-    assert with_tables(page.read_text(), page.stem, record) == page.read_text()
+    record, text = page.with_suffix(".json"), page.read_text()
+    if record.exists():
+        assert with_tables(text, page.stem, json.loads(record.read_text())) == text
+    else:
+        nothing = f"<!-- {page.stem}: begin -->\n<!-- {page.stem}: end -->\n"
+        assert nothing in text, "figures without a record"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from isthmus.exchange.client.confirming import ConfirmSettings
@@ -276,3 +278,100 @@ def test_what_somebody_missed_is_not_confirmed_because_it_comes_again() -> None:
     fabric.break_connections(s, h)
     fabric.run(5.0)
     assert (publisher.acknowledged, publisher.refused) == ([], [b"1"])
+
+
+# ---- brokers that die between two acknowledgments --------------------------------------------
+
+
+def run_until(fabric: SimFabric, condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    until_s = fabric.now_s + limit_s
+    while not condition():
+        assert fabric.now_s < until_s
+        fabric.run(0.001)
+
+
+@pytest.mark.parametrize("where", ["own", "far"])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+def test_a_broker_dies_between_its_pubrec_and_its_pubcomp(algorithm: str, where: str) -> None:
+    """One that gives a message out when it is released, and forgets sessions that are not kept."""
+    confirm = ConfirmSettings(by_default=True, within_s=600.0)
+    fabric, s, h, b = line(algorithm=algorithm, qos=2, confirm=confirm)
+    dying = s if where == "own" else b
+    broker = dying.broker
+    subscribers = [subscriber(node) for node in (s, h, b)]
+    publisher = s.client("p", clean_start=False, session_expiry_s=10_000)
+    fabric.settle()
+    b.broker.delay_s = broker.delay_s = 0.2
+    broker.waits_for_pubrel = True
+    publisher.publish("t", b"1", qos=2)
+    run_until(fabric, lambda: any(each.unreleased for each in broker.sessions.values()))
+    fabric.run(0.3 if where == "far" else 0.2)  # the PUBREC is there, and a PUBREL on its way
+    assert broker.published[b"1"] == 0
+    fabric.crash_broker(dying)
+    fabric.run(3.0)
+    assert (publisher.acknowledged, publisher.refused) == ([], [])
+    b.broker.delay_s = broker.delay_s = 0.001
+    fabric.restart_broker(dying)
+    fabric.settle()
+    assert publisher.acknowledged == [b"1"]
+    assert [each.payloads() for each in subscribers] == [[b"1"]] * 3
+    assert nothing_is_left(s, h, b)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("algorithm", ["pf", "sf", "tree"])
+def test_one_of_two_interested_brokers_dies_after_the_others_acknowledgment(
+    algorithm: str, qos: int
+) -> None:
+    confirm = ConfirmSettings(by_default=True, within_s=600.0)
+    fabric, s, h, b = line(algorithm=algorithm, qos=qos, confirm=confirm)
+    at_h, at_b, publisher = subscriber(h), subscriber(b), s.client("p")
+    fabric.settle()
+    b.broker.delay_s = 1.0
+    publisher.publish("t", b"1", qos=qos)
+    fabric.run(0.9)
+    assert at_h.payloads() == [b"1"]
+    assert h.broker.published[b"1"] == 1
+    assert b.broker.published[b"1"] == 0
+    fabric.crash_broker(b)
+    fabric.run(5.0)
+    assert (publisher.acknowledged, publisher.refused) == ([], [])
+    b.broker.delay_s = 0.001
+    fabric.restart_broker(b)
+    fabric.settle()
+    assert publisher.acknowledged == [b"1"]
+    assert at_h.payloads() == at_b.payloads() == [b"1"]
+    assert nothing_is_left(s, h, b)
+
+
+# ---- Receive Maximum -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_receive_maximum_of_its_broker_holds_while_a_far_one_hangs(qos: int) -> None:
+    """Also when the client has been refused a message that its broker has."""
+    fabric, s, h, b = line(qos=qos)
+    at_b = subscriber(b)
+    s.broker.receive_maximum = 2
+    s.broker.delay_s = 0.02
+    publisher = s.client("p")
+    fabric.settle()
+    b.broker.hang(4 * WITHIN_S)
+    sent, most = 0, 0
+
+    def publish() -> bool:
+        nonlocal sent, most
+        while publisher.under_way < 2:
+            assert publisher.publish("t", b"%d" % sent, qos=qos)
+            sent += 1
+        most = max(most, len(s.broker.sessions["p"].unreleased))
+        return len(publisher.refused) >= 6
+
+    run_until(fabric, publish, 4 * WITHIN_S)
+    assert publisher.acknowledged == []
+    assert sent <= len(publisher.refused) + 2
+    run_until(fabric, lambda: publish() and len(publisher.acknowledged) > 10, 60.0)
+    assert (most, s.broker.overrun) == (2 if qos == 2 else 0, 0)
+    fabric.settle()
+    assert set(publisher.acknowledged) <= set(at_b.payloads())
+    assert nothing_is_left(s, h, b)

@@ -5,11 +5,15 @@ a ── h ── b        s is a client of a's or b's node, d connects to the b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 from isthmus.exchange.broker.source import LET_GO_S, PROOF_S
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.packets import Publish, Will
+from isthmus.node.metrics import exposition
 from isthmus.sim import SimFabric
 from isthmus.sim.client import SimClient
 from isthmus.sim.node import SimNode
@@ -34,6 +38,27 @@ def subscriber(node: SimNode, *filters: str) -> SimClient:
     client = node.client(f"s-{node.name}", clean_start=False, session_expiry_s=10_000)
     client.subscribe(*filters or ("#",))
     return client
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a node's status says of what it takes from its broker."""
+
+    source: dict[str, Any]
+    ready: bool = True
+
+    def status(self) -> dict[str, Any]:
+        return {"broker": {"source": self.source}}
+
+
+def is_echoing(node: SimNode) -> bool:
+    """As `/api/status` and the metrics say, which agree."""
+    source = node.host.own.source if node.host is not None else None
+    assert source is not None
+    said = source.status()
+    text, _ = exposition(Told(said), "text/plain")
+    assert f"isthmus_source_echoing {float(said['echoing'])}" in text.decode().splitlines()
+    return bool(said["echoing"])
 
 
 def rest(fabric: SimFabric) -> None:
@@ -135,7 +160,7 @@ def test_wills_come_from_the_broker_and_once(level: int) -> None:
 
 
 def test_a_broker_that_echoes_although_asked_not_to_is_told_and_harmless() -> None:
-    fabric, a, _, b = line()
+    fabric, a, h, b = line()
     fabric.trace.on = True
     a.broker.echoes = b.broker.echoes = True
     at_a, at_b = subscriber(a), subscriber(b)
@@ -148,6 +173,7 @@ def test_a_broker_that_echoes_although_asked_not_to_is_told_and_harmless() -> No
     assert len(at_a.received) == len(at_b.received) == 40
     assert a.exchange.counters["echoes_swallowed"] >= 20
     assert "although asked not to" in fabric.trace.text()
+    assert [is_echoing(node) for node in (a, h, b)] == [True, False, True]
     fabric.run(2 * PROOF_S)
     publishers[0].publish("t", b"later", qos=0)
     publishers[1].publish("t", b"later", qos=0)

@@ -4,8 +4,9 @@ Each filter goes to every broker that has topics for it, and gets one code:
 
 * SUBSCRIBE: the lowest QoS that was granted; or, if one of the brokers refuses it, that refusal,
   and those that granted it are unsubscribed again before the client is told: there is no half of a
-  subscription.  A broker that is away subscribes when it is back; a filter that only brokers have
-  which are away, or nobody, is refused.
+  subscription; it is counted and logged, since the client hears of one answer only.  A broker that
+  is away subscribes when it is back; a filter that only brokers have which are away, or nobody, is
+  refused.
 * UNSUBSCRIBE: success if it was there at one of them; a broker that is away is told later.
 
 All parts have the packet identifier of the client's own packet, and so has what is taken back: the
@@ -139,13 +140,22 @@ class Request:
         found: dict[str, list[str]] = {}
         for asked, codes in zip(self.packet.subscriptions, self._codes, strict=True):
             if _refused(codes):
-                for name, code in codes.items():
-                    if 0 <= code < 0x80:
-                        found.setdefault(name, []).append(asked.topic_filter)
+                for name in _granting(codes):
+                    found.setdefault(name, []).append(asked.topic_filter)
         return {
             name: Unsubscribe(self.packet.packet_id, tuple(filters))
             for name, filters in found.items()
         }
+
+    def in_dispute(self) -> list[tuple[str, str, int]]:
+        """Filters that one broker refuses and another one grants; who refuses, and with what."""
+        if not isinstance(self.packet, Subscribe):
+            return []
+        return [
+            next((asked.topic_filter, name, code) for name, code in codes.items() if code >= 0x80)
+            for asked, codes in zip(self.packet.subscriptions, self._codes, strict=True)
+            if _refused(codes) and _granting(codes)
+        ]
 
     def answer(self, level: int) -> bytes:
         """All have answered: what the client is told."""
@@ -247,6 +257,7 @@ class Subscribing:
             if self._ask_who_is_back(request):
                 return
             request.settled = True
+            self._tell(request.in_dispute())
             request.undoing = request.undo()
             for name, packet in list(request.undoing.items()):
                 self._split.part(name).send(encode(packet, level))
@@ -256,6 +267,22 @@ class Subscribing:
         del self._requests[packet_id]
         self._remember(request)
         self._split.answer(whole or request.answer(level))
+
+    def _tell(self, refused: Sequence[tuple[str, str, int]]) -> None:
+        """One line for a SUBSCRIBE, however many filters it has."""
+        if not refused:
+            return
+        self._split.brokers.counters["subscriptions_refused"] += len(refused)
+        topic_filter, broker, code = refused[0]
+        self._split.host.log(
+            "warning",
+            "one of several brokers refuses a subscription",
+            client_id=self._split.client_id,
+            filter=topic_filter,
+            broker=broker,
+            code=f"0x{code:02X}",
+            filters=len(refused),
+        )
 
     def _ask_who_is_back(self, request: Request) -> bool:
         """Those that were away and are not any more: nobody tells them later."""
@@ -312,6 +339,10 @@ class Subscribing:
 
 def _refused(codes: dict[str, int]) -> list[int]:
     return [code for code in codes.values() if code >= 0x80]
+
+
+def _granting(codes: dict[str, int]) -> list[str]:
+    return [name for name, code in codes.items() if 0 <= code < 0x80]
 
 
 def _subscribed(codes: dict[str, int], level: int) -> ReasonCode:

@@ -36,6 +36,12 @@ def subscriptions(*filters: str, qos: int = 1) -> tuple[Subscription, ...]:
     return tuple(Subscription(each, qos=qos) for each in filters)
 
 
+def refusals_told(rig: SplitRig) -> list[dict[str, object]]:
+    told = zip(rig.host.logged, rig.host.log_fields, strict=True)
+    event = "one of several brokers refuses a subscription"
+    return [fields for line, fields in told if line == ("warning", event)]
+
+
 # ---- coming in ---------------------------------------------------------------------------------
 
 
@@ -259,6 +265,8 @@ def test_each_filter_gets_its_own_code() -> None:
     rig.one.say(SubAck(5, (R.GRANTED_QOS_0, R.GRANTED_QOS_2)))
     expected = (R.GRANTED_QOS_0, R.NOT_AUTHORIZED, R.GRANTED_QOS_1, R.GRANTED_QOS_2)
     assert client.heard() == [SubAck(5, expected)]
+    assert refusals_told(rig) == [], "by all that have it"
+    assert rig.exchange.counters["subscriptions_refused"] == 0
 
 
 def test_a_filter_that_one_of_its_brokers_refuses_is_taken_back() -> None:
@@ -275,6 +283,9 @@ def test_a_filter_that_one_of_its_brokers_refuses_is_taken_back() -> None:
     assert client.heard() == []
     rig.one.say(UnsubAck(5))
     assert client.heard() == [SubAck(5, (R.UNSPECIFIED_ERROR, R.GRANTED_QOS_1))]
+    assert rig.exchange.counters["subscriptions_refused"] == 1
+    told = {"client_id": "c", "filter": "#", "broker": "two", "code": "0x80", "filters": 1}
+    assert refusals_told(rig) == [told]
 
 
 def test_an_identifier_that_is_used_again_too_early() -> None:
