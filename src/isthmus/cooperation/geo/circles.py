@@ -181,8 +181,9 @@ def _on_earth(low: float, high: float) -> list[tuple[float, float]]:
 
 def _tree(forest: Forest, runs: Runs, precision: int) -> int:
     """The tree of the runs, from its leaves on: at each step of half as many columns and rows."""
+    none: dict[int, int] = {}
     level: dict[int, Column] = {
-        column: (north, north, south, south, {}) for column, (north, south) in runs.items()
+        column: (north, north, south, south, none) for column, (north, south) in runs.items()
     }
     for _ in range(precision):
         level = _coarser(forest, level)
