@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.brokers import create
 from isthmus.mqtt.packets import Subscription, Will
 from support.gateways import (
     ARRIVE_S,
@@ -154,6 +155,75 @@ def test_overlapping_subscriptions_give_what_the_broker_gives(
             return crowd.seen(there) == sum(map(crowd.seen, direct.values()), Counter[Key]())
 
         wait_for(agree, 10, "as many as at the brokers")
+
+
+@pytest.fixture(scope="module")
+def alike(sites: dict[int, Site], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Gateways before four brokers that have shared subscriptions; messages wait for `other`."""
+    with ExitStack() as stack:
+        brokers = {"mosquitto": create("mosquitto"), "other": create("mosquitto")}
+        for each in brokers.values():
+            stack.enter_context(each)
+        brokers |= {f"old {name}": sites[5].brokers[name] for name in ("mosquitto", "hivemq")}
+        brokers = {name.replace(" ", "-"): each for name, each in brokers.items()}
+        folder = tmp_path_factory.mktemp("alike")
+        yield before(stack, brokers, folder, ("north", "south"), holding=("other",))
+
+
+def test_a_group_shares_what_comes_from_every_broker(alike: Site) -> None:
+    """Each message to one member, whichever broker it is of and whichever gateway they are at."""
+    with alike.crowd("paho", 5) as crowd:
+        members = [crowd.connected(port) for port in alike.ports * 2]
+        for each in members:
+            assert each.subscribe([Subscription("$share/g/#", 1)]) == (1,)
+        everything = crowd.subscriber(alike.ports[0], "#", qos=1)
+        publisher = crowd.connected(alike.ports[1])
+        sent: list[Key] = []
+        for turn in range(2):  # the second shows that no more came of the first
+            batch = [(crowd.topic(cell), f"{turn} {at}", 1) for cell in CELLS for at in range(6)]
+            for topic, payload, qos in batch:
+                assert publisher.publish(topic, payload.encode(), qos=qos)
+            sent += batch
+            crowd.until(everything, batch)
+
+            def shared() -> Counter[Key]:
+                return sum(map(crowd.seen, members), Counter[Key]())
+
+            wait_for(lambda: shared().keys() >= set(sent), ARRIVE_S, "the group to have all")  # noqa: B023
+        assert shared() == Counter(sent)
+        assert crowd.seen(everything) == Counter(sent)
+        for name in alike.brokers:
+            its = {crowd.topic(cell) for cell in CELLS if alike.in_charge(cell) == name}
+            assert sum(any(key[0] in its for key in crowd.seen(each)) for each in members) > 1, name
+
+
+def test_a_broker_that_is_away_can_be_waited_for(alike: Site) -> None:
+    """With ``away = "hold"`` messages of MQTT 5 are neither refused nor lost."""
+    with alike.crowd("paho", 5) as crowd:
+        client = crowd.teller(alike.ports[0])
+        assert client.subscribe([Subscription("#", 2)]) == (2,)
+        its = next(cell for cell in CELLS if alike.in_charge(cell) == "other")
+        others = next(cell for cell in CELLS if alike.in_charge(cell) != "other")
+        assert client.code_of(crowd.topic(its), b"before", 1) == 0
+        alike.brokers["other"].kill()
+        try:
+            until_away(alike.gateways[0], "other")
+            held = [client.say(crowd.topic(its), b"held", qos) for qos in (1, 2)]
+            assert client.code_of(crowd.topic(others), b"meanwhile", 1) == 0
+            assert not any(map(client.has_answer, held))
+        finally:
+            alike.brokers["other"].start()
+        assert [client.code_for(each) for each in held] == [0, 0]
+        assert client.code_of(crowd.topic(its), b"after", 2) == 0
+        expected = Counter(
+            [
+                (crowd.topic(its), "before", 1),
+                (crowd.topic(others), "meanwhile", 1),
+                *((crowd.topic(its), "held", qos) for qos in (1, 2)),
+                (crowd.topic(its), "after", 2),
+            ]
+        )
+        assert crowd.until(client, expected) == expected
 
 
 # ---- retained messages, wills, sessions --------------------------------------------------------

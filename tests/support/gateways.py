@@ -60,7 +60,11 @@ def cells_of(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def gateway(folder: Path, brokers: Brokers, node_id: str, **tables: Any) -> NodeProcess:
-    """A node that stands before `brokers`, each in charge of its cells; not started."""
+    """A node that stands before `brokers`, each in charge of its cells; not started.
+
+    Messages are held for those named in `holding`.
+    """
+    holding = tables.pop("holding", ())
     cooperation = {"algorithm": "geo", "k": 2, "cells": cells_of(list(brokers))}
     cooperation |= tables.pop("cooperation", {})
     several = []
@@ -68,6 +72,8 @@ def gateway(folder: Path, brokers: Brokers, node_id: str, **tables: Any) -> Node
         table = {"name": name, "url": f"mqtt://127.0.0.1:{broker.port}"}
         if broker.username is not None:
             table |= {"username": broker.username, "password": str(broker.password)}
+        if name in holding:
+            table["away"] = "hold"
         several.append(table)
     return NodeProcess(folder, "", id=node_id, brokers=several, cooperation=cooperation, **tables)
 
@@ -245,10 +251,19 @@ class Teller(PahoClient):
     """paho, with the reason codes of its PUBACKs and PUBRECs."""
 
     def code_of(self, topic: str, payload: bytes, qos: int) -> int:
-        mid = self._paho.publish(topic, payload, qos).mid
-        codes = self._await_acknowledgment(mid)
-        assert codes is not None, f"{topic}: no answer; {self.lost}"
+        return self.code_for(self.say(topic, payload, qos))
+
+    def say(self, topic: str, payload: bytes, qos: int) -> int:
+        """Publish, and do not wait; under which number it is asked for."""
+        return int(self._paho.publish(topic, payload, qos).mid)
+
+    def code_for(self, mid: int, limit_s: float | None = None) -> int:
+        codes = self._await_acknowledgment(mid, limit_s)
+        assert codes is not None, f"message {mid}: no answer; {self.lost}"
         return codes[0]
+
+    def has_answer(self, mid: int) -> bool:
+        return mid in self._acknowledged
 
 
 def matching(filters: Iterable[str], sent: Iterable[Key], qos: int = 2) -> Counter[Key]:

@@ -22,7 +22,7 @@ __all__ = ["MAX_FRAME_BYTES", "FrameBuffer", "body_offset", "frame_length", "sca
 MAX_FRAME_BYTES = 5 + 268_435_455
 """The longest frame MQTT can express: a five-byte header and the largest remaining length."""
 
-_UNIFORM_MIN_BYTES = 256  # below this, testing for equal frames costs more than it saves
+_UNIFORM_MIN_FRAMES = 8  # below this, testing for equal frames costs more than it saves
 
 
 def scan(data: bytes, max_frame_bytes: int = MAX_FRAME_BYTES) -> Sequence[int]:
@@ -35,18 +35,17 @@ def scan(data: bytes, max_frame_bytes: int = MAX_FRAME_BYTES) -> Sequence[int]:
     that the frames before it are not lost.
     """
     end = len(data)
-    if end >= _UNIFORM_MIN_BYTES:
-        first = data[1]
-        length = first + 2
-        # By induction: the frame at 0 is `length` long; if the length byte at every multiple of
-        # `length` says the same, each of them begins a frame.
-        if (
-            first < 0x80
-            and end % length == 0
-            and length <= max_frame_bytes
-            and data[1::length].count(first) * length == end
-        ):
-            return range(0, end + 1, length)
+    length = data[1] + 2 if end > 1 else 0x82
+    # By induction: the frame at 0 is `length` long; if the length byte at every multiple of
+    # `length` says the same, each of them begins a frame.
+    if (
+        length < 0x82
+        and end >= _UNIFORM_MIN_FRAMES * length
+        and end % length == 0
+        and length <= max_frame_bytes
+        and data[1::length].count(length - 2) * length == end
+    ):
+        return range(0, end + 1, length)
     offsets = [0]
     append = offsets.append
     pos = 0

@@ -125,109 +125,110 @@ def _on_sphere(
     area: Area, x: float, y: float, radius: float, precision: int
 ) -> Iterator[tuple[int, int, int]]:
     angle = radius / EARTH_RADIUS_M
-    if angle > pi:
-        angle = 4.0  # all there is
+    own, side = area.column(x, precision), 1 << precision
+    if angle > pi:  # all there is
+        yield from ((column, 0, side) for column in range(side))
+        return
     if not angle:
         return
-    own, side = area.column(x, precision), 1 << precision
-    width = (area.east - area.west) / side
-    height = (area.north - area.south) / side
+    west, bottom = area.west, area.south
+    width = (area.east - west) / side
+    height = (area.north - bottom) / side
+    up, out, sine, cosine = sin(radians(y)), cos(radians(y)), sin(angle), cos(angle)
     for step in (1, -1):
         column, turn = (own, 0.0) if step == 1 else (own - 1, 0.0)
         for _ in range(side):
             if not 0 <= column < side:
                 column %= side
                 turn = 360.0
-            border = area.west + (column if step == 1 else column + 1) * width
-            away = max((border - x) * step + turn, 0.0)
+            away = (west + (column if step == 1 else column + 1) * width - x) * step + turn
             if away > 180:
                 break
-            parts = _closer(radians(y), radians(away), angle)
+            meridian = radians(away) if away > 0 else 0.0
+            across, along = out * sin(meridian), out * cos(meridian)
+            from_axis = hypot(up, along)
+            if from_axis <= cosine:
+                break
+            if from_axis <= -cosine:
+                parts = [(-pi, pi)]
+            else:
+                part = (sine - across) * (sine + across) / (2 * from_axis * (from_axis + cosine))
+                if part <= 0 and angle <= pi / 2:
+                    break
+                half = 2 * asin(sqrt(min(max(part, 0.0), 1.0)))
+                middle = atan2(up, along)
+                parts = _on_earth(middle - half, middle + half)
             if not parts:
                 break
             for low, high in parts:
-                north = side - min(ceil((degrees(high) - area.south) / height), side)
-                south = side - max(floor((degrees(low) - area.south) / height), 0)
+                north = max(side - ceil((degrees(high) - bottom) / height), 0)
+                south = min(side - floor((degrees(low) - bottom) / height), side)
                 if north < south:
                     yield column, north, south
             column += step
 
 
-def _closer(latitude: float, away: float, angle: float) -> list[tuple[float, float]]:
-    """The latitudes of points closer than `angle`, on a meridian that is so far away."""
-    if angle > pi:
-        return [(-pi, pi)]
-    across, along = cos(latitude) * sin(away), cos(latitude) * cos(away)
-    from_axis = hypot(sin(latitude), along)
-    sine, cosine = sin(angle), cos(angle)
-    if from_axis <= cosine:
-        return []
-    if from_axis <= -cosine:
-        return [(-pi, pi)]
-    part = (sine - across) * (sine + across) / (2 * from_axis * (from_axis + cosine))
-    if part <= 0 and angle <= pi / 2:
-        return []
-    half = 2 * asin(sqrt(min(max(part, 0.0), 1.0)))
-    middle = atan2(sin(latitude), along)
+def _on_earth(low: float, high: float) -> list[tuple[float, float]]:
+    """The same latitudes, of which those beyond a pole are on the other side of the Earth."""
+    if -pi / 2 <= low and high <= pi / 2:
+        return [(low, high)]
     return [
-        (low, high)
+        (low + turn, high + turn)
         for turn in (0, -2 * pi, 2 * pi)
-        if (low := middle - half + turn) < pi / 2 and (high := middle + half + turn) > -pi / 2
+        if low + turn < pi / 2 and high + turn > -pi / 2
     ]
 
 
 def _tree(forest: Forest, runs: Runs, precision: int) -> int:
-    """The tree of the runs, from its leaves on: at each step of half as many columns and rows.
-
-    A column is the rows that are full, which are in one piece, and the nodes of those that are so
-    in part.
-    """
+    """The tree of the runs, from its leaves on: at each step of half as many columns and rows."""
+    none: dict[int, int] = {}
     level: dict[int, Column] = {
-        column: (north, south, {}) for column, (north, south) in runs.items()
+        column: (north, north, south, south, none) for column, (north, south) in runs.items()
     }
     for _ in range(precision):
         level = _coarser(forest, level)
     if not level:
         return 0
-    north, south, parts = level[0]
+    _, north, south, _, parts = level[0]
     return FULL if north < south else parts.get(0, 0)
 
 
-Column = tuple[int, int, dict[int, int]]
-_NOTHING: Final[Column] = (0, 0, {})
+Column = tuple[int, int, int, int, dict[int, int]]
+"""Of a column: its first row, the first of those that are full, the ones after the last of these
+and after its last row; and the nodes of those that are not full."""
+_NOTHING: Final[Column] = (0, 0, 0, 0, {})
 
 
 def _coarser(forest: Forest, level: dict[int, Column]) -> dict[int, Column]:
-    node = forest.node
+    node, known = forest.node, forest.known
     coarser: dict[int, Column] = {}
     for column in {column >> 1 for column in level}:
-        north0, south0, parts0 = level.get(column << 1, _NOTHING)
-        north1, south1, parts1 = level.get(column << 1 | 1, _NOTHING)
+        first0, north0, south0, last0, parts0 = level.get(column << 1, _NOTHING)
+        first1, north1, south1, last1, parts1 = level.get(column << 1 | 1, _NOTHING)
+        if not last1:
+            first, last = first0 >> 1, (last0 + 1) >> 1
+        elif not last0:
+            first, last = first1 >> 1, (last1 + 1) >> 1
+        else:
+            first = (first0 if first0 < first1 else first1) >> 1
+            last = ((last0 if last0 > last1 else last1) + 1) >> 1
         # rows that are full: those of which all four are
-        north, south = (max(north0, north1) + 1) >> 1, min(south0, south1) >> 1
+        north = ((north0 if north0 > north1 else north1) + 1) >> 1
+        south = (south0 if south0 < south1 else south1) >> 1
         if north >= south:
-            north = south = 0
-        rows = {row >> 1 for row in parts0}
-        rows.update([row >> 1 for row in parts1])
-        for first, last in ((north0, south0), (north1, south1)):
-            if first < last:
-                begin, end = first >> 1, (last + 1) >> 1
-                if north < south:
-                    rows.update(range(begin, north))
-                    rows.update(range(south, end))
-                else:
-                    rows.update(range(begin, end))
+            north = south = last
         parts: dict[int, int] = {}
-        for row in rows:
-            upper = row << 1
-            lower = upper | 1
-            parts[row] = node(
-                (
+        for rows in (range(first, north), range(south, last)):
+            for row in rows:
+                upper = row << 1
+                lower = upper | 1
+                four = (
                     FULL if north0 <= upper < south0 else parts0.get(upper, 0),
                     FULL if north1 <= upper < south1 else parts1.get(upper, 0),
                     FULL if north0 <= lower < south0 else parts0.get(lower, 0),
                     FULL if north1 <= lower < south1 else parts1.get(lower, 0),
                 )
-            )
-        coarser[column] = (north, south, parts)
+                found = known(four)
+                parts[row] = node(four) if found is None else found
+        coarser[column] = (first, north, south, last, parts)
     return coarser

@@ -65,7 +65,7 @@ def smallest_filters(cells: CellSet, digits: int | None = None, rest: str = "#")
     """
     digits = _checked(cells, digits, rest)
     found: list[str] = []
-    for head, tails in _Smallest(cells).prefixes(cells.root, cells.precision // 2):
+    for head, tails in _Smallest(cells).prefixes(cells.root, cells.precision * 3 // 4):
         if rest == "#":
             found += [f"{head}{tail}#" for tail in tails]
         else:
@@ -118,7 +118,8 @@ class _Smallest:
         found = self._costs.get(node)
         if found is None:
             four = self._forest.fours[node]
-            shared = self._best(four)
+            # What is not in one of them is not in all: most have only digits.
+            shared = EMPTY if EMPTY in four else self._best(four)
             found = self._costs[node] = self._value(four, shared)
             if shared != EMPTY:
                 self._chosen[node] = shared
@@ -127,7 +128,11 @@ class _Smallest:
     def _value(self, four: Four, shared: int) -> int:
         cost = self.cost
         if shared == EMPTY:
-            return sum(map(cost, four))
+            costs, total = self._costs, 0
+            for part in four:
+                found = costs.get(part)
+                total += cost(part) if found is None else found
+            return total
         without = self._forest.without
         return cost(shared) + sum(cost(without(part, shared)) for part in four)
 
@@ -185,29 +190,32 @@ class _Smallest:
         """
         known: dict[int, list[str]] = {EMPTY: [], FULL: [""]}
 
-        def walk(head: str, node: int, digits: int) -> Iterator[tuple[str, list[str]]]:
-            if not digits or node in (EMPTY, FULL):
-                yield head, below(node)
-            else:
-                for step, part in self._steps(node):
-                    yield from walk(head + step, part, digits - 1)
-
         def below(node: int) -> list[str]:
             found = known.get(node)
             if found is None:
                 found = known[node] = []
                 for step, part in self._steps(node):
-                    found += [step + more for more in below(part)]
+                    if part == FULL:
+                        found.append(step)
+                    else:
+                        found += [step + more for more in below(part)]
             return found
 
-        return walk("", node, digits)
+        waiting = [("", node, digits)]
+        while waiting:
+            head, node, digits = waiting.pop()
+            if not digits or node in known:
+                yield head, below(node)
+            else:
+                steps = self._steps(node)
+                waiting += [(head + step, part, digits - 1) for step, part in reversed(steps)]
 
-    def _steps(self, node: int) -> Iterator[tuple[str, int]]:
+    def _steps(self, node: int) -> list[tuple[str, int]]:
         """What the next digit, or ``+``, leads to."""
         self.cost(node)
         shared = self._chosen.get(node, EMPTY)
-        if shared != EMPTY:
-            yield "+/", shared
-        for digit, part in zip(_STEPS, self._forest.fours[node], strict=True):
-            if part != EMPTY:
-                yield digit, self._forest.without(part, shared)
+        steps = [each for each in zip(_STEPS, self._forest.fours[node], strict=True) if each[1]]
+        if shared == EMPTY:
+            return steps
+        without = self._forest.without
+        return [("+/", shared), *((digit, without(part, shared)) for digit, part in steps)]

@@ -25,12 +25,14 @@ Four = tuple[int, int, int, int]
 class Forest:
     """Nodes, each there once."""
 
-    __slots__ = ("_both", "_either", "_ids", "_without", "fours")
+    __slots__ = ("_both", "_either", "_ids", "_without", "fours", "known")
 
     def __init__(self) -> None:
         self.fours: list[Four] = [(EMPTY,) * 4, (FULL,) * 4]
         """What each node stands for; of `EMPTY` and `FULL` each quarter is the same again."""
         self._ids: dict[Four, int] = {four: node for node, four in enumerate(self.fours)}
+        self.known = self._ids.get
+        """The node that stands for these four, if there is one."""
         self._both: dict[tuple[int, int], int] = {}
         self._either: dict[tuple[int, int], int] = {}
         self._without: dict[tuple[int, int], int] = {}

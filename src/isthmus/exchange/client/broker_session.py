@@ -117,6 +117,26 @@ class BrokerSession(Session):
             if connack is not None:
                 self._settle(connack, client)
 
+    def packets_received(self, data: bytes, packets: int) -> None:
+        """So many whole packets: of several brokers, which have counted them."""
+        client = self.paired
+        if (
+            client is None
+            or client.status is not _ESTABLISHED
+            or not self.answered
+            or client.awaited
+            or client.unreleased
+            or client.confirming
+        ):
+            self.data_received(data)
+            return
+        relay = self.relay
+        if not relay.pacer.armed:
+            relay.pacer.arm()
+        relay.counters.broker_bytes += len(data)
+        relay.counters.broker_packets += packets
+        client.wire.write(data)
+
     def _pass_on(self, data: bytes, whole: int, client: ClientSession) -> None:
         """Write the whole packets, and what has come of a very long one; keep the rest."""
         if whole == len(data):

@@ -77,6 +77,7 @@ from isthmus.mqtt.reason_codes import ConnectReturnCode, ReasonCode
 
 if TYPE_CHECKING:
     from isthmus.exchange.client.relay import Relay
+    from isthmus.exchange.split.split import Split
 
 __all__ = ["ClientSession"]
 
@@ -109,6 +110,7 @@ class ClientSession(ClientInput):
         "refused",
         "remote",
         "routes",
+        "split",
         "timer",
         "transport_name",
         "unreleased",
@@ -128,6 +130,8 @@ class ClientSession(ClientInput):
         self.handle: Pair | None = None
         """What the exchange knows it by, once the broker has accepted it."""
         self.routes: Mapping[bytes, Route] = relay.exchange.client_routes
+        self.split: Split | None = None
+        """Where there are several brokers: the wire of its session with them."""
         self.aliases = TopicAliases()
         self.awaited = 0
         """SUBSCRIBEs, UNSUBSCRIBEs and withheld PUBLISHes that the broker has not answered."""
@@ -385,7 +389,10 @@ class ClientSession(ClientInput):
             run.end()
         if waits:
             self.relay.pacer.waits += waits
-        self._forward(data[begin:whole] if begin or whole < len(data) else data, publishes)
+        if begin or whole < offsets[-1]:
+            self._forward(data[begin:whole], publishes)
+        else:
+            self._forward(data if whole == len(data) else data[:whole], publishes, offsets)
         return whole
 
     def _joins_batch(self, route: Route, size: int) -> bool:
@@ -413,10 +420,13 @@ class ClientSession(ClientInput):
             if self.interrupted:
                 return
 
-    def _forward(self, data: bytes, publishes: int) -> None:
+    def _forward(self, data: bytes, publishes: int, offsets: Sequence[int] | None = None) -> None:
         broker = self.paired
         if data and broker is not None and broker.status is _ESTABLISHED:
-            broker.wire.write(data)
+            if offsets is None or self.split is None:
+                broker.wire.write(data)
+            else:
+                self.split.write_packets(data, offsets)
         counters = self.relay.counters
         counters.client_bytes += len(data)
         counters.client_publishes += publishes

@@ -150,7 +150,8 @@ class Relay:
         if self.exchange.brokers is None:
             self.host.connect_broker(session, session.failed)
         else:
-            Split(self, session).open()
+            client.split = Split(self, session)
+            client.split.open()
 
     def client_accepted(self, client: ClientSession, connack: ConnAck) -> None:
         """The broker's CONNACK took the client in."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import RemoteProtocolError
 from isthmus.exchange.split.identifiers import Identifiers
+from isthmus.exchange.split.rows import puback_ids, publish_ids
 from isthmus.mqtt.framing import body_offset
 from isthmus.mqtt.packet_ids import IDENTIFIERS
 from isthmus.mqtt.publish_layout import (
@@ -69,18 +70,10 @@ class Delivering:
         pos += 3 + (data[pos + 1] << 8 | data[pos + 2])
         if self._held or pos + 2 > offsets[at + 1] or self.identifiers.is_new:
             return at
-        beginning, to_id = data[start:pos], pos - start
-        name, qos, take = part.name, data[start] >> 1 & 3, self.identifiers.take
-        stop = min(end, at + self._receive_maximum - len(self.identifiers.open))
-        while at < stop:
-            pos = start + to_id
-            if not data.startswith(beginning, start) or not take(
-                name, data[pos] << 8 | data[pos + 1], qos
-            ):
-                break
-            at += 1
-            start = offsets[at]
-        return at
+        identifiers, qos = self.identifiers, data[start] >> 1 & 3
+        stop = min(end, at + self._receive_maximum - len(identifiers.open))
+        ids = publish_ids(data, offsets, at, stop, data[start:pos])
+        return at + identifiers.take_row(part.name, ids, qos)
 
     def sender(self, data: bytes, offsets: Sequence[int], at: int) -> str:
         """The broker to which this PUBACK goes as it is; empty if one has to look closer."""
@@ -95,6 +88,9 @@ class Delivering:
         end, answered = len(offsets) - 1, self.identifiers.answered
         start = offsets[at]
         like = self.identifiers.deliveries[data[start + 2] << 8 | data[start + 3]]
+        ids = puback_ids(data, offsets, at)
+        if ids and self.identifiers.row_answered(ids, like):
+            return end
         while at < end:
             start = offsets[at]
             if (

@@ -15,9 +15,10 @@ twice.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 
 from isthmus.mqtt.packet_ids import IDENTIFIERS, free_packet_id
 
@@ -81,6 +82,15 @@ class Identifiers:
         self.open.add(theirs)
         return True
 
+    def take_row(self, broker: str, ids: Sequence[int], qos: int) -> int:
+        """How many of a broker's new messages, from the first, have their own identifiers."""
+        new = set(ids)
+        if len(new) == len(ids) and not self._changed and new.isdisjoint(self.deliveries):
+            self.deliveries.update(dict.fromkeys(ids, _unchanged(broker, qos)))
+            self.open |= new
+            return len(ids)
+        return sum(takewhile(bool, (self.take(broker, each, qos) for each in ids)))
+
     def give(self, broker: str, theirs: int, qos: int) -> int:
         """The client's identifier for a broker's; 0 if none is free."""
         packet_id = self._find(broker, theirs)
@@ -131,6 +141,16 @@ class Identifiers:
             return False
         del self.deliveries[packet_id]
         self.open.discard(packet_id)
+        return True
+
+    def row_answered(self, ids: Sequence[int], like: Delivery) -> bool:
+        """As `answered`, of all of them or of none."""
+        deliveries, found = self.deliveries, set(ids)
+        if list(map(deliveries.get, ids)).count(like) != len(found) or len(found) != len(ids):
+            return False
+        for packet_id in ids:
+            del deliveries[packet_id]
+        self.open -= found
         return True
 
     def forget(self, broker: str) -> Iterator[int]:

@@ -27,6 +27,7 @@ from isthmus.exchange.host import Cancellable
 from isthmus.exchange.session import Session, SessionStatus, Wire
 from isthmus.exchange.split.kept import KeptSession
 from isthmus.exchange.split.life import PART, PartEvent, PartState
+from isthmus.exchange.split.rows import puback_ids, publish_ids
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.filters.topics import matches
@@ -457,8 +458,10 @@ class Part(Session):
         try:
             offsets = scan(data)
             if not self._hand_on(data, offsets):
+                self.split.flush_soon()
                 return
-            self._buffer.keep(data[offsets[-1] :])
+            if offsets[-1] < len(data):
+                self._buffer.keep(data[offsets[-1] :])
         except (ProtocolError, IndexError) as error:
             self.split.misbehaved(self, error)
             return
@@ -481,7 +484,7 @@ class Part(Session):
                 elif head & 0xF0 == PUBLISH:
                     after = split.delivering.take(self, data, offsets, at)
             if after > at:
-                split.answer(data[offsets[at] : offsets[after]])
+                split.hand_on(data[offsets[at] : offsets[after]], after - at)
             else:
                 after = at + 1
                 self._frame(data[offsets[at] : offsets[after]])
@@ -495,6 +498,11 @@ class Part(Session):
         end, flight = len(offsets) - 1, self._flight
         if self._waiting or self._watched:
             return at
+        ids = puback_ids(data, offsets, at)
+        if ids and list(map(flight.get, ids)).count(PUBACK) == len(set(ids)) == len(ids):
+            for packet_id in ids:
+                del flight[packet_id]
+            return end
         while at < end:
             start = offsets[at]
             if data[start] != PUBACK or offsets[at + 1] - start != 4:
@@ -691,22 +699,17 @@ class Part(Session):
             or offsets[at + 1] - start > self.max_packet_bytes
         ):
             return at
-        v5, startswith = self.split.level == 5, data.startswith
+        v5 = self.split.level == 5
         if not head & QOS:
             beginning = data[start : topic_end + v5]
             at += 1
-            while at < end and startswith(beginning, offsets[at]):
+            while at < end and data.startswith(beginning, offsets[at]):
                 at += 1
         elif not self._waiting:
-            flight = self._flight
-            beginning, to_id = data[start:topic_end], topic_end - start
-            stop = min(end, at + self.quota - len(flight))
-            while at < stop and startswith(beginning, start := offsets[at]):
-                pos = start + to_id
-                if v5 and data[pos + 2]:
-                    break
-                flight[data[pos] << 8 | data[pos + 1]] = PUBACK
-                at += 1
+            stop = min(end, at + self.quota - len(self._flight))
+            ids = publish_ids(data, offsets, at, stop, data[start:topic_end], plain=v5)
+            self._flight.update(dict.fromkeys(ids, PUBACK))
+            at += len(ids)
         if at > first:
             self.put(data[offsets[first] : offsets[at]])
         return at

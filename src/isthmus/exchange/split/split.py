@@ -106,6 +106,7 @@ class Split:
         """What waits for a broker's greeting is still said when the client has gone."""
         self._writing = self._ends = False
         self._out: list[bytes] = []
+        self._out_packets = 0
         self._flushing = False
         self._reading_held = False
         self._client_holds = 0
@@ -144,9 +145,13 @@ class Split:
 
     def write(self, data: bytes) -> None:
         """Whole packets of the client."""
+        self.write_packets(data, scan(data))
+
+    def write_packets(self, data: bytes, offsets: Sequence[int]) -> None:
+        """Likewise, for who knows where they begin."""
         self._silent_beats = 0
         self._writing = True
-        self._packets(data)
+        self._packets(data, offsets)
         self._writing = False
         for part in self._parts.values():
             part.flush()
@@ -195,10 +200,17 @@ class Split:
 
     def answer(self, frame: bytes) -> None:
         """Tell the client; by the end of this turn."""
-        if self._over:
-            return
-        self._out.append(frame)
-        if not self._flushing:
+        self.hand_on(frame, 1)
+        self.flush_soon()
+
+    def hand_on(self, data: bytes, packets: int) -> None:
+        """So many packets for the client; whoever calls sees to it that they are flushed."""
+        if not self._over:
+            self._out.append(data)
+            self._out_packets += packets
+
+    def flush_soon(self) -> None:
+        if self._out and not self._flushing:
             self._flushing = True
             self.host.call_soon(self.flush)
 
@@ -207,8 +219,9 @@ class Split:
         self._flushing = False
         if self._out:
             data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
+            packets, self._out_packets = self._out_packets, 0
             self._out.clear()
-            self._session.data_received(data)
+            self._session.packets_received(data, packets)
 
     # ---- parts -----------------------------------------------------------------------------
 
@@ -297,7 +310,7 @@ class Split:
         for part in accepted:
             kept.brokers[part.name] = None
         self._set_beat(connack)
-        self._out.append(frame)
+        self.hand_on(frame, 1)
         self.delivering.begin(kept.identifiers, greeting.connect.properties.receive_maximum)
         self.flush()
         for part in accepted:
@@ -343,9 +356,8 @@ class Split:
 
     # ---- packets of the client -------------------------------------------------------------
 
-    def _packets(self, data: bytes) -> None:
+    def _packets(self, data: bytes, offsets: Sequence[int]) -> None:
         """Most go on unchanged, those in a row in one piece; the others one by one."""
-        offsets = scan(data)
         at, end = 0, len(offsets) - 1
         while at < end and not (self._ends or self._over):
             head = data[offsets[at]]

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from isthmus.exchange.split.identifiers import Identifiers
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import (
     Packet,
@@ -114,6 +115,66 @@ def test_a_row_is_what_its_packets_are_one_by_one(seed: int, level: int) -> None
             owed[each] += answers(packets_in(data, level))
     assert not row.client.closed
     assert row.rig.relay.counters.refusals == single.rig.relay.counters.refusals
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_row_is_what_its_packets_are_one_by_one(seed: int, level: int) -> None:
+    """Of messages that are equally long, so that a row is looked at as a whole, and one is odd."""
+    rng = Random(seed)
+    pair_of = [Pair(level, rows=each, bounds=0) for each in (True, False)]
+    row, single = pair_of
+    owed: dict[str, list[Packet]] = {"client": [], "one": [], "two": []}
+    next_id = dict.fromkeys(owed, 1)
+    for _ in range(12):
+        who = rng.choice(tuple(owed))
+        count = rng.randrange(8, 60)
+        odd = rng.randrange(-count, count)
+        packets: list[Packet] = []
+        for at in range(count):
+            topic = ("two/a", "one/a")[(at == odd) ^ (who != "two")]
+            qos = 2 if at == odd and rng.random() < 0.3 else 1
+            packets.append(Publish(topic, b"mm", qos, packet_id=next_id[who]))
+            if at != odd or rng.random() < 0.8:  # or the next has the same identifier
+                next_id[who] += 1
+        if owed[who] and rng.random() < 0.6:
+            packets, owed[who] = owed[who], []
+            if rng.random() < 0.3:
+                packets.insert(rng.randrange(len(packets)), packets[0])  # answered twice
+        for pair in pair_of:
+            pair.say(who, packets)
+        heard = row.heard()
+        assert heard == single.heard()
+        for each, data in heard.items():
+            owed[each] += answers(packets_in(data, level))
+    assert row.rig.relay.counters.refusals == single.rig.relay.counters.refusals
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_identifiers_of_a_row_are_as_if_taken_and_answered_one_by_one(seed: int) -> None:
+    rng = Random(seed)
+    rows, singles = Identifiers(), Identifiers()
+    for _ in range(30):
+        broker = rng.choice(("one", "two"))
+        some = [rng.randrange(1, 60) for _ in range(rng.randrange(1, 9))]
+        if rng.random() < 0.5:
+            some = list(dict.fromkeys(some))
+        if rng.random() < 0.2:
+            assert rows.give(broker, some[0], 1) == singles.give(broker, some[0], 1)
+        elif rng.random() < 0.5:
+            taken = 0
+            while taken < len(some) and singles.take(broker, some[taken], 1):
+                taken += 1
+            assert rows.take_row(broker, some, 1) == taken
+        elif unchanged := [each for each in rows.deliveries.values() if not each.theirs]:
+            like = rng.choice(unchanged)
+            theirs = [each for each, of in rows.deliveries.items() if of is like]
+            some = rng.choice((some, theirs, [*theirs, theirs[0]]))
+            right = len(set(some)) == len(some) and set(some) <= set(theirs)
+            assert rows.row_answered(some, like) == right
+            assert not right or all(singles.answered(each, like) for each in some)
+        assert (rows.deliveries, rows.open) == (singles.deliveries, singles.open)
+        assert rows.open == set(rows.deliveries)
 
 
 @pytest.mark.parametrize("qos", [0, 1])
