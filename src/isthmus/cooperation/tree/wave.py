@@ -52,6 +52,12 @@ PATIENCE: Final = 3
 LONGEST: Final = 120
 LOYALTY: Final = 0.75
 """Another parent than the one of the tree before must cost less than this part of it."""
+NEARER: Final = 0.65
+"""A tree is built anew for the sake of a way to the root that costs less than this part of it.
+
+Less than `LOYALTY`, so that the wave takes that way."""
+WORTHWHILE_US: Final = 5_000
+"""And so much less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class _Joined:
 
     wave: Wave
     offers: dict[str, int] = field(default_factory=dict)
+    """What the way to the root costs from neighbors, all but the children."""
     """Neighbors that have told the cost of the way over them, before a parent was chosen."""
     choosing: bool = True
     parent: str = ""
@@ -190,6 +197,14 @@ class Building:
         self._do.wait()
         self._look()
 
+    def beside(self, neighbor: str) -> None:
+        """Its link has come up, and both were in the tree already: say what the way costs here."""
+        joined = self._joined
+        if joined is None or self.in_progress or neighbor in (joined.parent, *joined.asked):
+            return
+        joined.asked.add(neighbor)
+        self._do.send(neighbor, Explore(joined.wave, joined.cost_us))
+
     # ---- what neighbors say --------------------------------------------------------------
 
     def explored(self, neighbor: str, message: Explore) -> bool:
@@ -218,6 +233,7 @@ class Building:
         elif joined.choosing:
             joined.offers[neighbor] = message.cost_us
         else:
+            joined.offers[neighbor] = message.cost_us  # too late for this wave
             joined.awaited.discard(neighbor)
             if neighbor not in joined.asked and neighbor != joined.parent:
                 # Its link came up after this node had asked the others: it waits for an answer.
@@ -231,11 +247,7 @@ class Building:
         joined = self._joined
         if joined is None or not joined.choosing:
             return
-        costs = {
-            neighbor: min(cost_us + self._do.cost_us(neighbor), MAX_COST_US)
-            for neighbor, cost_us in joined.offers.items()
-            if neighbor in self.up
-        }
+        costs = self._costs(joined)
         if not costs:
             joined.stuck = True  # who has told of it is away
             return
@@ -243,6 +255,31 @@ class Building:
         joined.parent = self._nearest(costs)
         joined.cost_us = costs[joined.parent]
         self._ask(self.up, joined.offers)
+
+    def _costs(self, joined: _Joined) -> dict[str, int]:
+        """Of the ways to the root over neighbors, as their links are now."""
+        return {
+            neighbor: min(cost_us + self._do.cost_us(neighbor), MAX_COST_US)
+            for neighbor, cost_us in joined.offers.items()
+            if neighbor in self.up
+        }
+
+    def shortcut(self) -> str:
+        """A neighbor over which the root is far nearer now than by the tree; empty if there is none.
+
+        As far as this node knows: what its neighbors have said is of when the tree was built.
+        """
+        joined, tree = self._joined, self.tree
+        if joined is None or tree is None or self.in_progress:
+            return ""
+        costs = self._costs(joined)
+        if tree.parent not in costs:
+            return ""  # this is the root, or the tree is about to be repaired
+        answering = costs.keys() - self.mute - self.suspended | {tree.parent}
+        best = min(answering, key=lambda neighbor: (costs[neighbor], neighbor))
+        present_us = costs[tree.parent]
+        saved_us = present_us - costs[best]
+        return best if saved_us > max((1 - NEARER) * present_us, WORTHWHILE_US) else ""
 
     def _nearest(self, costs: dict[str, int]) -> str:
         best = min(costs, key=lambda neighbor: (costs[neighbor], neighbor))
@@ -377,9 +414,9 @@ class Building:
         joined = self._joined
         if joined is None:
             return False
-        joined.offers.pop(neighbor, None)
         joined.asked.discard(neighbor)
         if joined.choosing:
+            joined.offers.pop(neighbor, None)
             joined.stuck = not joined.offers
         elif neighbor == joined.parent or neighbor in joined.below:
             joined.stuck = True
