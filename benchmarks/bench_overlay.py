@@ -35,6 +35,7 @@ from benchmarks.overlay.verdict import (
     targets_of,
 )
 from benchmarks.relay.report import conclude, machine_facts
+
 from isthmus.reproduce.shared_report import write_between_marks
 
 __all__ = ["main"]

@@ -81,6 +81,8 @@ class DatagramSettings:
     duplication: float = 0.0
     late: float = 0.0
     """How often one is overtaken by others, by `LATE_S` at most."""
+    unheard: frozenset[tuple[str, str]] = frozenset()
+    """Of none of the first one's the second one hears, whatever else passes between them."""
 
 
 class HopRecord(NamedTuple):
@@ -133,7 +135,7 @@ class SimChannel:
     _owed: int = 0
     _free_s: float = 0.0
     _last_s: float = 0.0
-    """When what was written last arrives; nothing arrives before it, should the wire become fast."""
+    """When what was written last arrives; nothing arrives before it on a wire that becomes fast."""
 
     @property
     def remote(self) -> str:
@@ -404,6 +406,8 @@ class Network:
         settings = self.datagrams
         for name in self._listening:
             if not self.reachable(source.name, name) or name in self.off:
+                continue
+            if (source.name, name) in settings.unheard:
                 continue
             copies = 1 + (self._dice.random() < settings.duplication)
             for _ in range(copies):

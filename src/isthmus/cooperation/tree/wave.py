@@ -265,7 +265,7 @@ class Building:
         }
 
     def shortcut(self) -> str:
-        """A neighbor over which the root is far nearer now than by the tree; empty if there is none.
+        """A neighbor over which the root is far nearer now than by the tree, or nobody.
 
         As far as this node knows: what its neighbors have said is of when the tree was built.
         """
