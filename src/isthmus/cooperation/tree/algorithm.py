@@ -327,8 +327,6 @@ class SpanningTree(CooperationAlgorithm):
                 agrees = is_child == (said.parent == self.port.node_id)
                 self._labels[name] = said.label if agrees else b""
                 self.send(name, Answer(said.stamp))
-                if tree is not None and self._labels[name] == tree.label:
-                    self._building.beside(name)
                 self._look_for_strangers()
         elif isinstance(said, Answer):
             stamp, asked_s = self._asked_s.pop(name, (0, 0.0))
@@ -487,7 +485,9 @@ class SpanningTree(CooperationAlgorithm):
 
     def _doubt(self) -> bool:
         """Whether the tree may be a bad one; if it still seems so in a moment, it is."""
-        doubtful = bool(self._building.shortcut())
+        used = self._used.label if self._used is not None else b""
+        same = [name for name, said in self._labels.items() if said and said == used]
+        doubtful = self._building.ask_beside(same) or bool(self._building.shortcut())
         if doubtful:
             self.port.set_timer(SETTLED_S, _NEARER)
         return doubtful

@@ -197,14 +197,6 @@ class Building:
         self._do.wait()
         self._look()
 
-    def beside(self, neighbor: str) -> None:
-        """Its link has come up, and both were in the tree already: say what the way costs here."""
-        joined = self._joined
-        if joined is None or self.in_progress or neighbor in (joined.parent, *joined.asked):
-            return
-        joined.asked.add(neighbor)
-        self._do.send(neighbor, Explore(joined.wave, joined.cost_us))
-
     # ---- what neighbors say --------------------------------------------------------------
 
     def explored(self, neighbor: str, message: Explore) -> bool:
@@ -269,17 +261,41 @@ class Building:
 
         As far as this node knows: what its neighbors have said is of when the tree was built.
         """
-        joined, tree = self._joined, self.tree
-        if joined is None or tree is None or self.in_progress:
+        joined, present_us = self._joined, self._present_us()
+        if joined is None or not present_us:
             return ""
         costs = self._costs(joined)
-        if tree.parent not in costs:
-            return ""  # this is the root, or the tree is about to be repaired
-        answering = costs.keys() - self.mute - self.suspended | {tree.parent}
-        best = min(answering, key=lambda neighbor: (costs[neighbor], neighbor))
-        present_us = costs[tree.parent]
-        saved_us = present_us - costs[best]
-        return best if saved_us > max((1 - NEARER) * present_us, WORTHWHILE_US) else ""
+        answering = [each for each in costs if each not in self.mute | self.suspended]
+        best = min(answering, key=lambda neighbor: (costs[neighbor], neighbor), default="")
+        return best if best and _is_far_nearer(costs[best], present_us) else ""
+
+    def ask_beside(self, neighbors: Iterable[str]) -> bool:
+        """Of those who use this tree, ask whose link came up too late to have said what it costs.
+
+        If the root may be far nearer over them, by their links alone.
+        """
+        joined, tree, present_us = self._joined, self.tree, self._present_us()
+        if joined is None or tree is None or not present_us:
+            return False
+        known = {*joined.asked, *joined.offers, *tree.children, *self.mute, *self.suspended}
+        asked = [
+            neighbor
+            for neighbor in neighbors
+            if neighbor in self.up
+            and neighbor not in known
+            and _is_far_nearer(self._do.cost_us(neighbor), present_us)
+        ]
+        for neighbor in asked:
+            joined.asked.add(neighbor)
+            self._do.send(neighbor, Explore(joined.wave, joined.cost_us))
+        return bool(asked)
+
+    def _present_us(self) -> int:
+        """What the way to the root costs now; 0 at the root, or if another tree is on its way."""
+        joined, tree = self._joined, self.tree
+        if joined is None or tree is None or self.in_progress:
+            return 0
+        return self._costs(joined).get(tree.parent, 0)
 
     def _nearest(self, costs: dict[str, int]) -> str:
         best = min(costs, key=lambda neighbor: (costs[neighbor], neighbor))
@@ -424,3 +440,8 @@ class Building:
             joined.awaited.discard(neighbor)
             self._look()
         return self.is_stuck
+
+
+def _is_far_nearer(cost_us: int, present_us: int) -> bool:
+    """Whether it is worth another tree."""
+    return cost_us < NEARER * present_us and cost_us <= present_us - WORTHWHILE_US
