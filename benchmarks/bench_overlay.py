@@ -29,11 +29,14 @@ from benchmarks.overlay.simulated import Row, measure
 from benchmarks.overlay.verdict import (
     doubts_of,
     figures_of,
+    leaf_lost,
     simulated_document,
     simulated_table,
     targets_of,
 )
 from benchmarks.relay.report import conclude, machine_facts
+
+from isthmus.reproduce.shared_report import write_between_marks
 
 __all__ = ["main"]
 
@@ -95,6 +98,7 @@ def _bench(plan: Plan, out: Path, page: Path | None, console: Console) -> bool:
     met = conclude(console, out, parts, figures, targets_of(figures, rounds), page=page)
     if page is not None:
         draw(page.with_suffix(".json"))
+        write_between_marks(page.with_name("tree.md"), "leaf-lost", [leaf_lost(simulated)])
     return met
 
 

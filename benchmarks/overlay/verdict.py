@@ -14,7 +14,14 @@ from benchmarks.relay.verdict import Figure
 
 from isthmus.exchange.link.links import LinkSettings
 
-__all__ = ["doubts_of", "figures_of", "simulated_document", "simulated_table", "targets_of"]
+__all__ = [
+    "doubts_of",
+    "figures_of",
+    "leaf_lost",
+    "simulated_document",
+    "simulated_table",
+    "targets_of",
+]
 
 BUSY_LOAD: Final = 1.0
 CONVERGENCE_S: Final = 2.0
@@ -27,6 +34,7 @@ LINKS: Final = ("loopback", "shaped")
 KILLED: Final = tuple(fault for fault in FAULTS if fault.killed)
 STOPPED: Final = Fault("root", killed=False)
 STAR: Final = "star of bridges, center killed"
+LEAF_LOST: Final = "leaf lost, messages per node"
 ROLES: Final = ("root", "inner node", "leaf")
 
 Reading = Callable[[Repaired], float]
@@ -187,6 +195,18 @@ def simulated_table(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "headings": headings,
         "rows": rows,
     }
+
+
+def leaf_lost(entries: Sequence[Mapping[str, Any]]) -> str:
+    """What a loss costs all, however little it cuts off: for the page of the algorithm."""
+    counted = [
+        (f"{each['shape']} of {each['nodes']:,}", each["spreads"][LEAF_LOST]["median"])
+        for each in entries
+        if LEAF_LOST in each["spreads"]
+    ]
+    return "A leaf that is killed, messages of the tree for each node that is left: " + (
+        ", ".join(f"{messages:.1f} in a {fabric}" for fabric, messages in counted) + "."
+    )
 
 
 def _cell(spreads: Mapping[str, Mapping[str, float]], what: str) -> str:

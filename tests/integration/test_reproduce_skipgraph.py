@@ -145,6 +145,9 @@ def test_the_command_from_the_first_task_to_the_report(tmp_path: Path) -> None:
     assert written.endswith("rest\n")
     assert "as it was before" not in written
     assert "| yes |" in written
+    made_on = json.loads((docs / "skipgraph.json").read_text())["setup"]
+    assert f" Commit {made_on['commit']}, {made_on['processor']}, load average " in written
+    assert f", commit {made_on['commit']}: " in made_on["simulated"]
 
     # Called again it simulates nothing; of one that is missing, that one.
     again = reproduce(settings, console=quiet(), free_bytes=lambda: 0, write=lambda *_: None)

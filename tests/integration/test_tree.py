@@ -413,7 +413,7 @@ def test_every_kind_of_node_is_killed_dozens_of_times(tmp_path: Path) -> None:
     ring = tuple((one, "abcde"[(at + 1) % 5]) for at, one in enumerate("abcde"))
     turns = tuple(islice(cycle(("root", "inner", "leaf")), KILLS))
     runs: list[dict[str, Any]] = []
-    for algorithm in ("tree", "routed-tree"):
+    for algorithm in ("tree", "routed-tree", "topic-tree"):
         folder = tmp_path / algorithm
         folder.mkdir()
         mesh = made(folder / "mesh", "abcde", free_port(), algorithm=algorithm)

@@ -2,24 +2,31 @@
 
 A picture is drawn from panels (`isthmus.reproduce.panels`), and its tables stand below it.  In the
 documentation, statements stand in a page between two marks, ``<!-- NAME: begin -->`` and ``end``;
-whatever is around them is written by hand and stays.
+whatever is around them is written by hand and stays.  What a report ran on begins with commit,
+machine, load and time (`made_on`), and so does what it leaves in the documentation (`lead_of`).
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isthmus.bench.report import plots
 from isthmus.bench.report.page import PageSection, figure, paragraph, table
+from isthmus.bench.report.setup import machine
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.panels import Panels, panels_figure
+from isthmus.sim.provenance import provenance
 
 __all__ = [
     "Pictures",
     "Table",
+    "lead_of",
+    "made_on",
     "picture_sections",
     "statement_rows",
     "verdicts_of",
@@ -41,6 +48,28 @@ def verdicts_of(claims: Sequence[Claim]) -> str:
     """How many there are of each."""
     counts = Counter(claim.verdict for claim in claims)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+def made_on() -> dict[str, str]:
+    """What a report says of itself, whatever it is about."""
+    return {
+        **machine(),
+        "commit": str(provenance("", 0)["commit"]),
+        "load average at the end": f"{os.getloadavg()[0]:.1f}",
+        "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+def lead_of(claims: Sequence[Claim], setup: Mapping[str, str], *more: str) -> str:
+    """The line above the statements; `setup` is made with `made_on`."""
+    parts = (
+        f"Commit {setup['commit']}",
+        setup["processor"],
+        f"load average {setup['load average at the end']}",
+        *more,
+        setup["report written at"],
+    )
+    return f"Of {len(claims)} statements: {verdicts_of(claims)}. {', '.join(parts)}."
 
 
 def picture_sections(

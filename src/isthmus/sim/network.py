@@ -81,6 +81,8 @@ class DatagramSettings:
     duplication: float = 0.0
     late: float = 0.0
     """How often one is overtaken by others, by `LATE_S` at most."""
+    unheard: frozenset[tuple[str, str]] = frozenset()
+    """Of none of the first one's the second one hears, whatever else passes between them."""
 
 
 class HopRecord(NamedTuple):
@@ -121,7 +123,6 @@ class SimChannel:
 
     _network: Network
     owner: Endpoint
-    _wire: WireSettings
     other: SimChannel = field(init=False)
     connection: Connection | None = None
     flight: deque[bytes] = field(default_factory=deque)
@@ -133,10 +134,17 @@ class SimChannel:
     severed: bool = False
     _owed: int = 0
     _free_s: float = 0.0
+    _last_s: float = 0.0
+    """When what was written last arrives; nothing arrives before it on a wire that becomes fast."""
 
     @property
     def remote(self) -> str:
         return self.other.owner.name
+
+    @property
+    def _wire(self) -> WireSettings:
+        """As it is now: it may change while the connection stands."""
+        return self._network.wire(self.owner.name, self.remote)
 
     # ---- what the exchange calls ---------------------------------------------------------
 
@@ -175,27 +183,28 @@ class SimChannel:
         if self.severed:
             return
         lane = self.connection.lane if self.connection is not None else 0
-        delay_s = self._wire.delay_of(lane)
+        wire = self._wire
+        delay_s = wire.delay_of(lane)
         start = 0
-        if self._wire.bytes_per_s:
-            piece = max(1, round(self._wire.bytes_per_s * PIECE_S))
+        if wire.bytes_per_s:
+            piece = max(1, round(wire.bytes_per_s * PIECE_S))
             while len(data) - start > piece:
-                self._put_piece(data[start : start + piece], delay_s)
+                self._put_piece(data[start : start + piece], delay_s, wire.bytes_per_s)
                 start += piece
-        self._put_piece(data[start:], delay_s)
+        self._put_piece(data[start:], delay_s, wire.bytes_per_s)
 
-    def _put_piece(self, data: bytes, delay_s: float) -> None:
+    def _put_piece(self, data: bytes, delay_s: float, bytes_per_s: float) -> None:
         self.flight.append(data)
         self.flight_bytes += len(data)
         engine = self._network.engine
         if not self._network.reachable(self.owner.name, self.remote):
             self._owed += 1
             return
-        arrival_s = engine.now_s + delay_s
-        if self._wire.bytes_per_s:
-            self._free_s = max(engine.now_s, self._free_s) + len(data) / self._wire.bytes_per_s
-            arrival_s = self._free_s + delay_s
-        engine.call_at(arrival_s, self._arrive)
+        self._free_s = max(engine.now_s, self._free_s)
+        if bytes_per_s:
+            self._free_s += len(data) / bytes_per_s
+        self._last_s = max(self._free_s + delay_s, self._last_s)
+        engine.call_at(self._last_s, self._arrive)
 
     def _clear(self) -> None:
         self.flight.clear()
@@ -312,7 +321,7 @@ class Network:
         self.set_way(other, one, wire)
 
     def set_way(self, source: str, target: str, wire: WireSettings) -> None:
-        """From `source` to `target`; back it may be another one."""
+        """From `source` to `target`, also on connections that stand; back it may be another one."""
         self._wires[source, target] = wire
 
     def wire(self, source: str, target: str) -> WireSettings:
@@ -373,7 +382,7 @@ class Network:
             if target is None:
                 fail(back.delay_s, "connection refused")
                 return
-            here, there = SimChannel(self, source, wire), SimChannel(self, target, back)
+            here, there = SimChannel(self, source), SimChannel(self, target)
             here.other, there.other = there, here
             self._channels[here] = self._channels[there] = None
             there.connection = target.accepted(there)
@@ -397,6 +406,8 @@ class Network:
         settings = self.datagrams
         for name in self._listening:
             if not self.reachable(source.name, name) or name in self.off:
+                continue
+            if (source.name, name) in settings.unheard:
                 continue
             copies = 1 + (self._dice.random() < settings.duplication)
             for _ in range(copies):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import combinations
 from pathlib import Path
@@ -19,10 +20,12 @@ from benchmarks.overlay.star import bridge_lines
 from benchmarks.overlay.verdict import (
     doubts_of,
     figures_of,
+    leaf_lost,
     simulated_document,
     simulated_table,
     targets_of,
 )
+from benchmarks.pages import DOCS
 from benchmarks.relay.statistics import Target
 
 from isthmus.config.files import load_node_config
@@ -191,6 +194,15 @@ def test_simulated_fabrics_are_summed_up_by_shape_and_size() -> None:
         "none",
         "0.50 s",
     ]
+
+
+def test_the_page_of_the_tree_says_what_was_counted_when_a_leaf_is_lost() -> None:
+    record = json.loads((DOCS / "tree-performance.json").read_text())
+    said = leaf_lost(record["simulated"])
+    assert " in a graph of 1,000" in said
+    assert f"<!-- leaf-lost: begin -->\n{said}\n<!-- leaf-lost: end -->" in (
+        (DOCS / "tree.md").read_text()
+    )
 
 
 def test_the_picture_has_a_line_for_each_thing_and_units() -> None:

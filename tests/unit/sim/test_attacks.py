@@ -338,7 +338,7 @@ def test_what_was_found_with_brokers_as_sources_stays_mended(algorithm: str) -> 
         ("skipgraph", "found", 11241),  # asked two who sent it to each other
         ("skipgraph", "duplicates", 200926),  # a key that had left to join again had a status
         ("skipgraph", "double", 202452),  # given at once, while older ones waited for copies
-        ("skipgraph", "double", 301212),  # waited with what is given at once, and was not
+        ("skipgraph", "double", 301128),  # waited with what is given at once, and was not
         ("tree", "expiry", 640942),  # sent on in vain, past one that waited for who was not there
         ("tree?brokers=2", "expiry", 200384),  # waited for who was to be in a tree never used
     ],

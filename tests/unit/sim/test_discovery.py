@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.cooperation.api import AnnouncedNode, Port
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
+from isthmus.cooperation.tree.algorithm import SpanningTree
 from isthmus.exchange.discovery import discovery as module
 from isthmus.exchange.discovery.datagrams import Announcement, write
 from isthmus.exchange.discovery.discovery import CLOCK_S, FORGET_S, DiscoverySettings
@@ -98,6 +99,44 @@ def test_of_two_only_one_hears_the_other() -> None:
     fabric.heal()
     fabric.run(20.0)
     assert delivered(fabric, nodes) == [[b"a", b"b"]] * 2
+
+
+def one_tree(nodes: list[SimNode]) -> bool:
+    """Whether all use the same one, over all of them."""
+    trees = [node.algorithm.tree for node in nodes if isinstance(node.algorithm, SpanningTree)]
+    labels = {tree.label for tree in trees if tree is not None}
+    names = {node.node_id for node in nodes}
+    return len(labels) == 1 and all(tree is not None and tree.nodes == names for tree in trees)
+
+
+@pytest.mark.parametrize("unheard", [("a", "b"), ("b", "a")])
+def test_announcements_that_go_one_way_alone_are_enough_for_a_tree(
+    unheard: tuple[str, str],
+) -> None:
+    """For good, while connections are as they should be; whichever is to dial."""
+    datagrams = DatagramSettings(unheard=frozenset({unheard}))
+    fabric, nodes = group("a", "b", algorithm="tree", datagrams=datagrams)
+    fabric.run(3.0)
+    assert one_tree(nodes)
+    assert delivered(fabric, nodes) == [[b"a", b"b"]] * 2
+
+
+def test_clocks_that_are_minutes_apart_keep_nobody_out_of_the_tree() -> None:
+    """Nor do two between whom there is more than `CLOCK_S`, if others hear both."""
+    fabric, _ = group(algorithm="tree", datagrams=DatagramSettings())
+    ahead_s = {"a": -240, "b": 0, "c": 0, "d": 240}
+    nodes = [fabric.node(name, clock_ahead_ms=each * 1000) for name, each in ahead_s.items()]
+    fabric.run(3.0)
+    assert one_tree(nodes)
+    assert "d" not in nodes[0].exchange.links.links
+    assert nodes[0].exchange.discovery.ignored["clock"]
+    for node in nodes:
+        node.clock_ahead_ms = -node.clock_ahead_ms  # they are set
+    fabric.crash(nodes[1])
+    fabric.restart(nodes[1])
+    fabric.run(10.0)
+    assert one_tree(nodes)
+    assert delivered(fabric, nodes) == [[b"a", b"b", b"c", b"d"]] * 4
 
 
 def test_whoever_does_not_know_the_secret_is_ignored_and_counted() -> None:

@@ -118,6 +118,24 @@ def test_bandwidth_delays() -> None:
     assert pair.b.data == PACKET * 2
 
 
+def test_a_wire_that_changes_changes_connections_that_stand() -> None:
+    pair = Pair(wire=WireSettings(delay_s=0.1))
+    here, _ = pair.open()
+    pair.network.set_wire("a", "b", WireSettings(delay_s=0.5))
+    here.write(b"slow")
+    pair.run(0.4)
+    assert pair.b.data == b""
+    pair.network.set_wire("a", "b", WireSettings(delay_s=0.001))
+    here.write(b", then fast")
+    pair.run(0.05)
+    assert pair.b.data == b""  # nothing overtakes what was written before
+    pair.run(0.1)
+    assert pair.b.data == b"slow, then fast"
+    here.write(b"!")
+    pair.run(0.002)
+    assert pair.b.data == b"slow, then fast!"
+
+
 def test_what_takes_long_arrives_bit_by_bit() -> None:
     """Else a neighbor that writes all the time would be taken for silent."""
     pair = Pair(wire=WireSettings(delay_s=0.1, bytes_per_s=2_000.0))

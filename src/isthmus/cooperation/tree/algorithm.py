@@ -71,6 +71,8 @@ BETTER: Final = 1.5
 """How many times the root's capability a node must have to take its place."""
 SLOWER: Final = 3.0
 """How many times as slow the link to the parent must become for another tree to be built."""
+SETTLED_S: Final = 5.0
+"""How long after a tree RTTs are what they are, and for how long a way must be the better one."""
 LATELY_S: Final = 30.0
 OFTEN: Final = 8
 """Trees that a node may have built in that time; from then on it waits longer before each."""
@@ -87,6 +89,7 @@ SUSPENDED_S: Final = 60.0
 
 _FOUND, _GATHERED, _CHOOSE, _REPAIR, _REVIEW = "found", "gathered", "choose", "repair", "review"
 _TICK, _FORGIVE, _CONTRADICT = "tick", "forgive", "contradict"
+_SETTLED, _NEARER = "settled", "nearer"
 
 
 class SpanningTree(CooperationAlgorithm):
@@ -190,6 +193,11 @@ class SpanningTree(CooperationAlgorithm):
             self._happens(PhaseEvent.STRANGER, "somebody else began a wave in this node's name")
         elif key == _REVIEW:
             self._review()
+        elif key == _SETTLED:
+            self._doubt()
+        elif key == _NEARER:
+            if shortcut := self._building.shortcut():
+                self._better(f"the root is nearer over {shortcut}")
         elif key == _TICK:
             self._tick()
         elif isinstance(key, tuple) and key[0] == _FORGIVE:
@@ -403,6 +411,9 @@ class SpanningTree(CooperationAlgorithm):
             self._labels[name] = tree.label
         if tree.parent:
             self._chosen_us = self.cost_us(tree.parent)
+        if before is None or tree.nodes != before.nodes:
+            # It may have been built by the RTTs of nodes that were busy.
+            self.port.set_timer(SETTLED_S, _SETTLED)
 
         def needed(labels: Set[bytes], missing: Set[str], source: SessionInfo | None) -> bool:
             """Unless all that are in the tree have it by the one before: who has not is away.
@@ -467,11 +478,23 @@ class SpanningTree(CooperationAlgorithm):
             elif slow and others:
                 why = f"the link to {tree.parent} has become slow"
         if why:
-            self._happens(PhaseEvent.BETTER, why)
-            self._review_s = min(2 * self._review_s, LONGEST_REVIEW_S)
-        else:
+            self._better(why)
+        elif not self._doubt():
             self._review_s = self._options.review_s
         self.port.set_timer(self._review_s, _REVIEW)
+
+    def _doubt(self) -> bool:
+        """Whether the tree may be a bad one; if it still seems so in a moment, it is."""
+        used = self._used.label if self._used is not None else b""
+        same = [name for name, said in self._labels.items() if said and said == used]
+        doubtful = self._building.ask_beside(same) or bool(self._building.shortcut())
+        if doubtful:
+            self.port.set_timer(SETTLED_S, _NEARER)
+        return doubtful
+
+    def _better(self, why: str) -> None:
+        self._happens(PhaseEvent.BETTER, why)
+        self._review_s = min(2 * self._review_s, LONGEST_REVIEW_S)
 
     def _do_not_flap(self, tree: Tree) -> bool:
         return self._capable(tree) > BETTER * tree.wave.capability

@@ -52,6 +52,12 @@ PATIENCE: Final = 3
 LONGEST: Final = 120
 LOYALTY: Final = 0.75
 """Another parent than the one of the tree before must cost less than this part of it."""
+NEARER: Final = 0.65
+"""A tree is built anew for the sake of a way to the root that costs less than this part of it.
+
+Less than `LOYALTY`, so that the wave takes that way."""
+WORTHWHILE_US: Final = 5_000
+"""And so much less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class _Joined:
 
     wave: Wave
     offers: dict[str, int] = field(default_factory=dict)
+    """What the way to the root costs from neighbors, all but the children."""
     """Neighbors that have told the cost of the way over them, before a parent was chosen."""
     choosing: bool = True
     parent: str = ""
@@ -218,6 +225,7 @@ class Building:
         elif joined.choosing:
             joined.offers[neighbor] = message.cost_us
         else:
+            joined.offers[neighbor] = message.cost_us  # too late for this wave
             joined.awaited.discard(neighbor)
             if neighbor not in joined.asked and neighbor != joined.parent:
                 # Its link came up after this node had asked the others: it waits for an answer.
@@ -231,11 +239,7 @@ class Building:
         joined = self._joined
         if joined is None or not joined.choosing:
             return
-        costs = {
-            neighbor: min(cost_us + self._do.cost_us(neighbor), MAX_COST_US)
-            for neighbor, cost_us in joined.offers.items()
-            if neighbor in self.up
-        }
+        costs = self._costs(joined)
         if not costs:
             joined.stuck = True  # who has told of it is away
             return
@@ -243,6 +247,55 @@ class Building:
         joined.parent = self._nearest(costs)
         joined.cost_us = costs[joined.parent]
         self._ask(self.up, joined.offers)
+
+    def _costs(self, joined: _Joined) -> dict[str, int]:
+        """Of the ways to the root over neighbors, as their links are now."""
+        return {
+            neighbor: min(cost_us + self._do.cost_us(neighbor), MAX_COST_US)
+            for neighbor, cost_us in joined.offers.items()
+            if neighbor in self.up
+        }
+
+    def shortcut(self) -> str:
+        """A neighbor over which the root is far nearer now than by the tree, or nobody.
+
+        As far as this node knows: what its neighbors have said is of when the tree was built.
+        """
+        joined, present_us = self._joined, self._present_us()
+        if joined is None or not present_us:
+            return ""
+        costs = self._costs(joined)
+        answering = [each for each in costs if each not in self.mute | self.suspended]
+        best = min(answering, key=lambda neighbor: (costs[neighbor], neighbor), default="")
+        return best if best and _is_far_nearer(costs[best], present_us) else ""
+
+    def ask_beside(self, neighbors: Iterable[str]) -> bool:
+        """Of those who use this tree, ask whose link came up too late to have said what it costs.
+
+        If the root may be far nearer over them, by their links alone.
+        """
+        joined, tree, present_us = self._joined, self.tree, self._present_us()
+        if joined is None or tree is None or not present_us:
+            return False
+        known = {*joined.asked, *joined.offers, *tree.children, *self.mute, *self.suspended}
+        asked = [
+            neighbor
+            for neighbor in neighbors
+            if neighbor in self.up
+            and neighbor not in known
+            and _is_far_nearer(self._do.cost_us(neighbor), present_us)
+        ]
+        for neighbor in asked:
+            joined.asked.add(neighbor)
+            self._do.send(neighbor, Explore(joined.wave, joined.cost_us))
+        return bool(asked)
+
+    def _present_us(self) -> int:
+        """What the way to the root costs now; 0 at the root, or if another tree is on its way."""
+        joined, tree = self._joined, self.tree
+        if joined is None or tree is None or self.in_progress:
+            return 0
+        return self._costs(joined).get(tree.parent, 0)
 
     def _nearest(self, costs: dict[str, int]) -> str:
         best = min(costs, key=lambda neighbor: (costs[neighbor], neighbor))
@@ -377,9 +430,9 @@ class Building:
         joined = self._joined
         if joined is None:
             return False
-        joined.offers.pop(neighbor, None)
         joined.asked.discard(neighbor)
         if joined.choosing:
+            joined.offers.pop(neighbor, None)
             joined.stuck = not joined.offers
         elif neighbor == joined.parent or neighbor in joined.below:
             joined.stuck = True
@@ -387,3 +440,8 @@ class Building:
             joined.awaited.discard(neighbor)
             self._look()
         return self.is_stuck
+
+
+def _is_far_nearer(cost_us: int, present_us: int) -> bool:
+    """Whether it is worth another tree."""
+    return cost_us < NEARER * present_us and cost_us <= present_us - WORTHWHILE_US

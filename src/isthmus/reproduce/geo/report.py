@@ -8,8 +8,6 @@ into the page above that folder, between two marks.
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Final
 
 from isthmus.bench.report.page import PageSection, page, paragraph, table
 from isthmus.bench.report.sections import key_section
-from isthmus.bench.report.setup import broker_version, machine
+from isthmus.bench.report.setup import broker_version
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.geo.delay import Delays
@@ -27,13 +25,13 @@ from isthmus.reproduce.geo.paper import Found
 from isthmus.reproduce.geo.tables import TITLES, panels_of, tables_of
 from isthmus.reproduce.shared_report import (
     Pictures,
+    lead_of,
+    made_on,
     picture_sections,
     statement_rows,
-    verdicts_of,
     write_between_marks,
     write_tables_page,
 )
-from isthmus.sim.provenance import provenance
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
@@ -114,16 +112,12 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
 def _setup(done: Reproduced) -> dict[str, str]:
     settings = done.settings
     measured_s = sum(each.took_s for each in done.measured)
-    load = os.getloadavg()[0]
     return {
-        **machine(),
-        "commit": str(provenance("", 0)["commit"]),
+        **made_on(),
         f"broker {settings.broker}": broker_version(settings.broker),
         "seed": str(settings.seed),
         "counted": f"{len(done.measured)} runs, {measured_s / 60:.1f} minutes",
         "delays": f"{len(done.delays)} networks",
-        "load average at the end": f"{load:.1f}",
-        "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
 
@@ -133,11 +127,7 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
     write_tables_page(
         folder / "geo-tables.md", "isthmus reproduce geo", TITLES, tables_of(done.found), setup
     )
-    lead = (
-        f"Of {len(claims)} statements: {verdicts_of(claims)}. Commit {setup['commit']}, "
-        f"{setup['processor']}, load average {setup['load average at the end']}, "
-        f"seed {setup['seed']}, {setup['report written at']}."
-    )
+    lead = lead_of(claims, setup, f"seed {setup['seed']}")
     write_between_marks(
         folder.parent / PAGE, "geo", [lead, markdown(HEADER, statement_rows(claims))]
     )

@@ -7,7 +7,6 @@ tell.  With a folder for the documentation, the figures and the tables as Markdo
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from isthmus.bench.report import plots
 from isthmus.bench.report.page import PageSection, figure, folded, page, paragraph, table
 from isthmus.bench.report.results import IndexTables
 from isthmus.bench.report.sections import key_section
-from isthmus.bench.report.setup import broker_version, machine
+from isthmus.bench.report.setup import broker_version
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.overlays.experiments import (
@@ -40,6 +39,7 @@ from isthmus.reproduce.overlays.paper import (
     REPAIR_S,
 )
 from isthmus.reproduce.overlays.timing import QUICK_BUDGET_S
+from isthmus.reproduce.shared_report import lead_of, made_on
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
@@ -297,7 +297,7 @@ def _setup(done: Reproduced) -> dict[str, str]:
     stars = sum(set(e.converged.parents.values()) <= {"", ROOT} for e in done.measured)
     detours = sum(_detours(parameters, each) for each in done.measured)
     return {
-        **machine(),
+        **made_on(),
         f"broker {parameters.broker}": f"{broker_version(parameters.broker)}, at all five nodes",
         "lines": (
             f"{MBIT_S:g} Mbit/s each way, N({DELAY_MS:g} ms, {DELAY_SIGMA_MS:g} ms) one way, "
@@ -322,7 +322,6 @@ def _setup(done: Reproduced) -> dict[str, str]:
         ),
         "rounds": f"{max(rounds, default=0)}, {len(done.measured)} measurements",
         "load average before them": f"{min(busy, default=0):.2f} to {max(busy, default=0):.2f}",
-        "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "measurements took": f"{sum(each.took_s for each in done.measured) / 60:.1f} minutes",
         **({"notes": "; ".join(done.notes)} if done.notes else {}),
     }
@@ -346,15 +345,17 @@ def _detours(parameters: Parameters, measured: Measured) -> int:
 
 def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_figures(folder, _setup(done), figures_of(done.tables["grid"]))
+    setup = _setup(done)
+    write_figures(folder, setup, figures_of(done.tables["grid"]))
     text = [
         "<!-- written by `isthmus reproduce overlays --docs` -->",
+        lead_of(claims, setup, f"{len(done.measured)} measurements"),
         markdown(
             ("", "statement", "paper", "here", "holds"),
             [(c.source, c.statement, c.paper, c.ours, c.verdict) for c in claims],
         ),
         markdown(*_times(done.measured)),
         markdown(*_all(done.tables["grid"])),
-        markdown(("", ""), list(_setup(done).items())),
+        markdown(("", ""), list(setup.items())),
     ]
     (folder / "overlays-tables.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")

@@ -17,15 +17,15 @@ from typing import Final
 
 from isthmus.bench.report.page import PageSection, page, paragraph, table
 from isthmus.bench.report.sections import key_section
-from isthmus.bench.report.setup import machine
 from isthmus.reproduce.claims import Claim
 from isthmus.reproduce.docs_files import markdown
 from isthmus.reproduce.narration import clock
 from isthmus.reproduce.shared_report import (
     Pictures,
+    lead_of,
+    made_on,
     picture_sections,
     statement_rows,
-    verdicts_of,
     write_between_marks,
     write_tables_page,
 )
@@ -34,6 +34,7 @@ from isthmus.reproduce.skipgraph.figures import write_figures
 from isthmus.reproduce.skipgraph.jobs import Rows
 from isthmus.reproduce.skipgraph.panels import panels_of
 from isthmus.reproduce.skipgraph.tables import TITLES, tables_of
+from isthmus.sim.provenance import provenance
 
 __all__ = ["Reproduced", "Settings", "write_report"]
 
@@ -94,7 +95,7 @@ class Reproduced:
         stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.stages_s.items())
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         return (
-            f"{at}: {self.simulated} runs, networks of up to "
+            f"{at}, commit {provenance('', 0)['commit']}: {self.simulated} runs, networks of up to "
             f"{max(self.settings.extent.networks()):,} nodes, in {clock(self.took_s)} ({stages}), "
             f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
         )
@@ -133,16 +134,15 @@ def write_report(done: Reproduced, claims: Sequence[Claim]) -> None:
 
 def _setup(done: Reproduced) -> dict[str, str]:
     settings = done.settings
-    estimate = done.estimate_bytes
+    estimate, made = done.estimate_bytes, made_on()
     return {
-        **machine(),
+        **made,
         "seed": str(settings.seed),
         "networks": f"up to {max(settings.extent.networks()):,} nodes",
-        "Spark": f"{machine()['Spark']}, {settings.master}",
+        "Spark": f"{made['Spark']}, {settings.master}",
         "memory, estimated before": "" if estimate is None else f"{estimate / 2**30:.1f} GiB",
         "runs": f"{done.runs} in the log",
         "simulated": "; ".join(done.calls),
-        "report written at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
 
@@ -153,8 +153,8 @@ def _write_docs(folder: Path, done: Reproduced, claims: Sequence[Claim]) -> None
         folder / "skipgraph-tables.md", "isthmus reproduce skipgraph", TITLES, shown, setup
     )
     lead = (
-        f"Of {len(claims)} statements: {verdicts_of(claims)}. {setup['processor']}, "
-        f"seed {setup['seed']}, {setup['networks']}.\n\nSimulated:\n\n"
+        lead_of(claims, setup, f"seed {setup['seed']}", setup["networks"])
+        + "\n\nSimulated:\n\n"
         + "\n".join(f"- {call}" for call in done.calls)
     )
     write_between_marks(

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import pytest
 
+from isthmus.cooperation.api import Port
 from isthmus.cooperation.registry import check_options
 from isthmus.cooperation.topic_tree import algorithm as bounds
 from isthmus.cooperation.topic_tree import membership, overlays
@@ -23,14 +24,32 @@ from isthmus.sim.network import HopRecord
 from isthmus.sim.scenarios import SCENARIOS
 
 
+class Recorded(TopicTree):
+    """Notes what it says of overlays."""
+
+    signaled: list[tuple[str, str, OfOverlay]]
+
+    def __init__(self, port: Port, options: Mapping[str, object]) -> None:
+        super().__init__(port, options)
+        self.signaled = []
+
+    def send_in(self, neighbor: str, message: OfOverlay) -> None:
+        self.signaled.append((self.port.node_id, neighbor, message))
+        super().send_in(neighbor, message)
+
+
 class Mesh:
     """Nodes that are all linked with each other, and what crosses the links."""
 
     def __init__(
-        self, names: str, options: Mapping[str, object] | None = None, slow: str = ""
+        self,
+        names: str,
+        options: Mapping[str, object] | None = None,
+        slow: str = "",
+        algorithm: type[TopicTree] = TopicTree,
     ) -> None:
         self.hops: list[HopRecord] = []
-        self.fabric = SimFabric(algorithm=TopicTree, options=options or {}, on_hop=self.hops.append)
+        self.fabric = SimFabric(algorithm=algorithm, options=options or {}, on_hop=self.hops.append)
         self.nodes = {name: self.fabric.node(name) for name in names}
         for one, other in combinations(names, 2):
             delay_s = 0.15 if one + other == slow else None
@@ -64,6 +83,22 @@ class Mesh:
         assert isinstance(algorithm, TopicTree)
         return algorithm
 
+    def signaled(self) -> dict[str, dict[str, list[tuple[str, str, object]]]]:
+        """All that was said to build a tree of each member set: from, to, cost in ms or nodes."""
+        found: dict[str, dict[str, list[tuple[str, str, object]]]] = {}
+        for node in self.nodes.values():
+            assert isinstance(node.algorithm, Recorded)
+            for sender, receiver, said in node.algorithm.signaled:
+                message, kinds = said.message, found.setdefault("".join(said.members), {})
+                about: object
+                if isinstance(message, Explore):
+                    about = round(message.cost_us / 1000)
+                else:
+                    about = "".join(sorted(message.nodes))
+                kind = type(message).__name__.lower()
+                kinds.setdefault(kind, []).append((sender, receiver, about))
+        return found
+
     def t_ort(self, topic: str) -> dict[str, tuple[str, ...]]:
         return {name: table for name in self.nodes if (table := self.of(name).t_ort(topic))}
 
@@ -94,7 +129,7 @@ def test_figure_4() -> None:
     topic2: A, B, D subscribe, D publishes    B ── A ── D, since A has the lowest address
     topic3: C alone                           nobody
     """
-    mesh = Mesh("ABCD")
+    mesh = Mesh("ABCD", algorithm=Recorded)
     for name, topics in {"A": ["topic2"], "B": ["topic2"], "C": ["topic1", "topic3"]}.items():
         mesh.subscriber(name, *topics)
     mesh.subscriber("D", "topic2")
@@ -105,6 +140,14 @@ def test_figure_4() -> None:
     assert mesh.t_ort("topic1") == {"A": ("C",), "C": ("A",)}
     assert mesh.t_ort("topic2") == {"A": ("B", "D"), "B": ("A",), "D": ("A",)}
     assert mesh.t_ort("topic3") == {}
+    # Members alone signal, of their overlay; two need no tree.
+    assert mesh.signaled() == {
+        "ABD": {
+            "explore": [("A", "B", 0), ("A", "D", 0), ("B", "D", 10), ("D", "B", 10)],
+            "echo": [("B", "A", "B"), ("D", "A", "D")],
+            "adopt": [("A", "B", "ABD"), ("A", "D", "ABD")],
+        }
+    }
     mesh.carried()
     mesh.publish("D", "topic2")
     mesh.rest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from isthmus.cooperation.api import Resources
@@ -109,6 +111,75 @@ def test_a_link_that_becomes_slow_has_the_tree_built_anew(monkeypatch: pytest.Mo
     built = algorithm_of(nodes[2]).status()["built"]
     fabric.run(600.0)  # it is as slow as before, and so is the tree: that is tried ever less often
     assert algorithm_of(nodes[2]).status()["built"] == built
+
+
+def a_long_way_round(algorithm: str) -> tuple[SimFabric, list[SimNode]]:
+    """n4 has taken the way over n1 to the root n0, as its own link there was slow, and is not now:
+
+    n0 ── n1 ── n4      10 ms each; n2 and n3 are linked with all of them, too
+    """
+    fabric = SimFabric(seed=1, algorithm=algorithm)
+    nodes = [fabric.node(f"n{index}") for index in range(5)]
+    for index, node in enumerate(nodes):
+        for other in nodes[:index]:
+            fabric.link(node, other, delay_s=0.010)
+    fabric.wire(nodes[0], nodes[4], delay_s=0.1)
+    fabric.settle()
+    tree = algorithm_of(nodes[4]).tree
+    assert tree is not None
+    assert tree.parent == "n1"
+    fabric.wire(nodes[0], nodes[4], delay_s=0.010)
+    return fabric, nodes
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_tree_that_was_built_by_bad_rtts_is_mended(algorithm: str, comes_back: bool) -> None:
+    fabric, nodes = a_long_way_round(algorithm)
+    if comes_back:
+        fabric.break_connections(nodes[0], nodes[4])
+    fabric.run(60.0)
+    tree = algorithm_of(nodes[4]).tree
+    assert tree is not None
+    assert tree.parent == "n0"
+    assert algorithm_of(nodes[4]).status()["why"] == "the root is nearer over n0"
+    fabric.run(200.0)
+    assert algorithm_of(nodes[4]).tree is tree  # and that was that
+    fabric.settle()
+
+
+def test_noise_in_the_rtt_does_not_keep_rebuilding() -> None:
+    """Delays as the paper emulates them, N(10 ms, 2.5 ms), drawn anew every second.
+
+    n0 ── n1
+    │     │     two ways from n3 to the root n0, as long as each other
+    n2 ── n3
+    """
+    fabric = SimFabric(seed=3, algorithm="tree", options={"review_s": 2.0})
+    nodes = [fabric.node(f"n{index}") for index in range(4)]
+    ways = [(nodes[0], nodes[1]), (nodes[0], nodes[2]), (nodes[1], nodes[3]), (nodes[2], nodes[3])]
+    for node, other in ways:
+        fabric.link(node, other, delay_s=0.010)
+    fabric.settle()
+    trees = [algorithm_of(node).tree for node in nodes]
+    rng = random.Random(11)
+    for _ in range(600):
+        for node, other in ways:
+            fabric.wire(node, other, delay_s=max(0.001, rng.gauss(0.010, 0.0025)))
+        fabric.run(1.0)
+    assert [algorithm_of(node).tree for node in nodes] == trees
+
+
+def test_a_way_that_is_better_for_a_moment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric, nodes = mesh(3, review_s=3.0)
+    fabric.run(20.0)
+    algorithm = algorithm_of(nodes[2])
+    tree, real = algorithm.tree, algorithm.cost_us
+    monkeypatch.setattr(algorithm, "cost_us", lambda name: 39_000 if name == "n0" else real(name))
+    fabric.run(4.0)  # it is looked at once
+    monkeypatch.setattr(algorithm, "cost_us", real)
+    fabric.run(60.0)
+    assert algorithm.tree is tree
 
 
 @pytest.mark.parametrize("algorithm", ["tree", "routed-tree", "topic-tree", "skipgraph"])

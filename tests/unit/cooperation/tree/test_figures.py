@@ -11,7 +11,14 @@ from collections.abc import Mapping
 import pytest
 
 from isthmus.cooperation.api import Port
-from isthmus.cooperation.tree.messages import Advertise, TreeMessage, Want
+from isthmus.cooperation.tree.messages import (
+    Adopt,
+    Advertise,
+    Echo,
+    Explore,
+    TreeMessage,
+    Want,
+)
 from isthmus.cooperation.tree.routed import RoutedTree
 from isthmus.sim import SimFabric
 from isthmus.sim.network import HopRecord
@@ -21,17 +28,20 @@ RTT_MS = {"AB": 10, "AC": 40, "AD": 60, "BC": 12, "BD": 20, "CD": 50}
 
 
 class Recorded(RoutedTree):
-    """Notes what it says of topics."""
+    """Notes what it says of topics, and what it says in waves."""
 
     said: list[tuple[str, str, TreeMessage]]
+    signaled: list[tuple[str, str, Explore | Echo | Adopt]]
 
     def __init__(self, port: Port, options: Mapping[str, object]) -> None:
         super().__init__(port, options)
-        self.said = []
+        self.said, self.signaled = [], []
 
     def send(self, neighbor: str, message: TreeMessage) -> None:
         if isinstance(message, Advertise | Want):
             self.said.append((self.port.node_id, neighbor, message))
+        elif isinstance(message, Explore | Echo | Adopt):
+            self.signaled.append((self.port.node_id, neighbor, message))
         super().send(neighbor, message)
 
 
@@ -51,6 +61,21 @@ class Overlay:
         algorithm = self.nodes[name].algorithm
         assert isinstance(algorithm, Recorded)
         return algorithm
+
+    def signaled(self) -> dict[str, list[tuple[str, str, object]]]:
+        """The wave of the tree in use: from, to, and the cost in ms, or the nodes."""
+        found: dict[str, list[tuple[str, str, object]]] = {"explore": [], "echo": [], "adopt": []}
+        for name in self.nodes:
+            algorithm = self.algorithm(name)
+            for sender, receiver, message in algorithm.signaled:
+                if algorithm.tree is None or message.wave != algorithm.tree.wave:
+                    continue
+                if isinstance(message, Explore):
+                    found["explore"].append((sender, receiver, round(message.cost_us / 1000)))
+                else:
+                    kind = "echo" if isinstance(message, Echo) else "adopt"
+                    found[kind].append((sender, receiver, "".join(sorted(message.nodes))))
+        return {kind: sorted(each) for kind, each in found.items()}
 
     def said(self) -> list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]]:
         """What was said since this was last asked: from, to, what, and topics yes and no."""
@@ -104,6 +129,22 @@ def test_figure_3_the_overlay_routing_tables(overlay: Overlay) -> None:
         "B": ("A", "A", ["C", "D"], 10),
         "C": ("A", "B", [], 22),
         "D": ("A", "B", [], 30),
+    }
+    # Who has chosen its parent asks everybody else; the costs are those from there to the root.
+    assert overlay.signaled() == {
+        "explore": [
+            ("A", "B", 0),
+            ("A", "C", 0),
+            ("A", "D", 0),
+            ("B", "C", 10),
+            ("B", "D", 10),
+            ("C", "A", 22),
+            ("C", "D", 22),
+            ("D", "A", 30),
+            ("D", "C", 30),
+        ],
+        "echo": [("B", "A", "BCD"), ("C", "B", "C"), ("D", "B", "D")],
+        "adopt": [("A", "B", "ABCD"), ("B", "C", "ABCD"), ("B", "D", "ABCD")],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,12 @@ def test_what_was_measured_is_compared_and_written(tmp_path: Path) -> None:
     (docs / "overlays-payloads.png").unlink()
     assert docs / "overlays-payloads.png" in draw(docs)
     assert (docs / "overlays-payloads.png").read_bytes() == before
-    assert "| l50-t60-p10000-single |" in (docs / "overlays-tables.md").read_text()
+    tables = (docs / "overlays-tables.md").read_text()
+    assert "| l50-t60-p10000-single |" in tables
+    made_on = json.loads((docs / "overlays.json").read_text())["setup"]
+    assert re.fullmatch(r"[0-9a-f]{10}\+?|unknown", made_on["commit"])
+    assert {"processor", "load average at the end", "report written at"} <= made_on.keys()
+    assert f" Commit {made_on['commit']}, {made_on['processor']}, load average " in tables
 
 
 def test_rounds_are_repeated_as_often_as_asked_for(tmp_path: Path) -> None:
