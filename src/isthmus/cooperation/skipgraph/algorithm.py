@@ -104,6 +104,7 @@ class SkipGraph(SpanningTree):
 
     name = "skipgraph"
     max_label_bytes = EPOCH_BYTES + MAX_LABEL_BYTES
+    mostly_full_mesh = True
     follows_publishers = True
     holds_qos0 = True
     options_kind = SkipGraphOptions

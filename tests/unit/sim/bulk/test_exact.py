@@ -77,7 +77,9 @@ class Compared:
             for (topic, name), role in roles.items()
             if role in KINDS
         )
-        topics = Topics.of(*([_count(standing, t, kind) for t in TOPICS] for kind in KINDS.values()))
+        topics = Topics.of(
+            *([_count(standing, t, kind) for t in TOPICS] for kind in KINDS.values())
+        )
         publishers, of_topic = topics.publishers()
         silent = topics.silent()
         for place in publishers:
