@@ -1,9 +1,11 @@
 """What arrays say equals what production nodes do in the exact simulator, link by link.
 
-    n0 ── n1      All linked with each other.  On each topic a node has a client that subscribes,
-     │ ╲╱ │       or one that publishes, or none: S P P -.  When the graph is settled each publisher
-     │ ╱╲ │       sends one message; what is compared is who got it over the links, after how many
-    n2 ── n3      of them, how many links carried it altogether, and who was suspended.
+All nodes are linked with each other.  On each topic a node has a client that subscribes, or one
+that publishes, or none:
+
+    t0    n0 S   n1 P   n2 P   n3 -      When the graph is settled each publisher sends one message;
+    t1    n0 P   n1 -   n2 P   n3 P      what is compared is who got it over the links, after how
+                                         many of them, how many links carried it, who is suspended.
 
 `test_traversal` and `test_live` compare with parts of a node.  These are whole ones: brokers,
 clients, sessions, links, the tree below the graph (`SimFabric`).
