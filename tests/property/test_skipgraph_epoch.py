@@ -189,6 +189,69 @@ def test_inconsistency_2_a_publisher_is_suspended_though_somebody_subscribes(see
     assert _resumed(net) == {True}
 
 
+@settings(max_examples=40, deadline=None)
+@given(Seeds)
+def test_who_has_the_answer_that_all_are_resumed_can_rely_on_it(seed: int) -> None:
+    """From then on no publisher is suspended, whoever comes and goes, while that key stays."""
+    rng = random.Random(seed)
+    net = SkipNetwork(seed, rng.choice((4, 6, 9)))
+    answered: dict[Key, float] = {}
+    """Keys, and since when they are in the lists."""
+    asked: dict[tuple[Key, int], float] = {}
+
+    def all_resumed(key: Key, number: int) -> None:
+        if net.usable_s.get(key) == asked[key, number]:
+            answered[key] = asked[key, number]
+
+    names = sorted(net.graphs)
+    for graph in net.graphs.values():
+        graph.suspension._all_resumed = all_resumed
+    for number in range(150):
+        end_s = net.now_s + rng.choice((0.0, rng.uniform(0, DELAY_S), 3 * DELAY_S))
+        while net.now_s < end_s:
+            net.run(min(net.now_s + DELAY_S / 20, end_s))
+            for key, since_s in list(answered.items()):
+                if net.usable_s.get(key) != since_s:
+                    del answered[key]
+            for other in net.graphs.values() if answered else ():
+                for key in other.lists.keys:
+                    if key.kind is Kind.PUBLISHER and other.lists.is_usable(key):
+                        assert other.suspension.is_resumed(key), (key, answered)
+        name = rng.choice(names)
+        subscriber = key_of("t", Kind.SUBSCRIBER, name)
+        publisher = key_of("t", Kind.PUBLISHER, name)
+        drawn = rng.random()
+        if subscriber in net.usable_s and drawn < 0.6:
+            asked[subscriber, number] = net.usable_s[subscriber]
+            net.graphs[name].suspension.ask_all(subscriber, number)
+        elif subscriber in net.wanted[name]:
+            net.unwant(name, subscriber)
+        elif publisher in net.wanted[name]:
+            net.unwant(name, publisher)
+        else:
+            net.want(name, "t", Kind.SUBSCRIBER if drawn < 0.3 else Kind.PUBLISHER)
+    net.run()
+    net.check_suspension()
+
+
+def test_the_answer_that_all_are_resumed_comes_at_all() -> None:
+    """Also when all come and go side by side; it is asked again where somebody is on the way."""
+    net = SkipNetwork(5, 9)
+    heard: list[tuple[Key, int]] = []
+    for graph in net.graphs.values():
+        graph.suspension._all_resumed = lambda key, number: heard.append((key, number))
+    for number in range(1, 8):
+        net.want(f"n{number}", "t", Kind.PUBLISHER if number > 2 else Kind.SUBSCRIBER)
+    net.want("n0", "t", Kind.SUBSCRIBER)
+    net.run()
+    before = net.sent
+    subscriber = key_of("t", Kind.SUBSCRIBER, "n0")
+    net.graphs["n0"].suspension.ask_all(subscriber, 77)
+    net.run()
+    assert heard == [(subscriber, 77)]
+    assert net.sent - before <= 5 + 2 + 1  # each publisher, subscribers in between, the answer
+
+
 @settings(max_examples=25, deadline=None)
 @given(Seeds)
 @example(0)
