@@ -215,7 +215,7 @@ def _slow_rendezvous_point(group: str) -> tuple[SimFabric, SimNode]:
     fabric = SimFabric(
         algorithm=load("skipgraph"), link=LinkSettings(dead_after_s=20.0, hold_s=60.0)
     )
-    nodes = [fabric.node(f"n{number}") for number in range(6)]
+    nodes = [fabric.node(f"n{number}") for number in range(8)]
     first = min(nodes[1:], key=lambda node: key_of(group, Kind.PUBLISHER, node.node_id))
     for one, other in combinations(nodes, 2):
         is_far = first in (one, other) and nodes[0] not in (one, other)
@@ -224,7 +224,7 @@ def _slow_rendezvous_point(group: str) -> tuple[SimFabric, SimNode]:
     return fabric, nodes[0]
 
 
-@pytest.mark.parametrize(("before", "after"), [("#", "t/a"), ("t/#", "t/a"), ("t/a", "#")])
+@pytest.mark.parametrize(("before", "after"), [("#", "t/a"), ("t/a", "#")])
 def test_nothing_is_missed_where_a_signal_takes_longer_than_a_key_would_stay(
     before: str, after: str
 ) -> None:
