@@ -4,7 +4,8 @@
     └───┴───┴───┴───┘     per second, whether anybody wants them or not
 
 With no subscriber no message at all goes over the links; the first one has messages of all nodes
-within a second of its SUBACK; and when it has gone the links are silent again.
+within a second of its SUBACK; and when it has gone the links are silent again.  What is retained
+comes to every broker all the same, in order with what is not; wills come to who wants them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.mqtt.packets import Will
 from support.fabrics import FabricClient, NodeFabric
 from support.waiting import wait_for
 
@@ -128,6 +130,48 @@ def test_what_a_subscriber_gets(fabric: NodeFabric) -> None:
             for name in NODES:
                 of_one = [int(each.split()[1]) for each in got if each.startswith(name.encode())]
                 assert of_one == sorted(of_one)
+
+
+def test_what_is_retained_is_at_every_broker_and_in_order_with_the_rest(
+    fabric: NodeFabric,
+) -> None:
+    with fabric.client("a") as publisher, fabric.client("d") as subscriber:
+        subscriber.subscribe(TOPIC, qos=1)
+        time.sleep(FIRST_S)
+        payloads = [b"%d" % number for number in range(40)]
+        for number, payload in enumerate(payloads):
+            publisher.publish(TOPIC, payload, qos=1, retain=number % 10 == 5)
+        got = [subscriber.next() for _ in payloads]
+        assert [each.payload for each in got] == payloads
+        assert not any(each.retain for each in got)  # they are live
+    for name in NODES:
+
+        def retained(name: str = name) -> list[bytes]:
+            with fabric.client(name) as late:
+                late.subscribe(TOPIC, "marker", qos=1)
+                late.publish("marker", b"end", qos=1)
+                return [each.payload for each in late.until(b"end") if each.retain]
+
+        wait_for(lambda: retained() == [b"35"], 20, f"the latest at {name}", every_s=0.2)
+
+
+def test_a_will_comes_to_who_wants_it_and_no_other_crosses_a_link(fabric: NodeFabric) -> None:
+    """Nobody has ever published on its topic."""
+    with fabric.client("e") as subscriber:
+        subscriber.subscribe("gone/b", qos=1)
+        for name in "ac":  # nobody wants these
+            vanish(fabric, name)
+        vanish(fabric, "b")
+        will = subscriber.next()
+        assert (will.topic, will.payload) == ("gone/b", b"b has gone")
+        time.sleep(SILENT_S)
+        assert data_on_links(fabric) == 1
+
+
+def vanish(fabric: NodeFabric, name: str) -> None:
+    """A client whose connection breaks, without DISCONNECT."""
+    client = fabric.client(name, will=Will(f"gone/{name}", f"{name} has gone".encode(), qos=1))
+    client.raw.close()
 
 
 def test_a_node_is_killed_and_the_others_go_on(fabric: NodeFabric) -> None:

@@ -189,6 +189,83 @@ def test_inconsistency_2_a_publisher_is_suspended_though_somebody_subscribes(see
     assert _resumed(net) == {True}
 
 
+def _relied_on(seed: int) -> int:
+    """How often a publisher was looked at while somebody had the answer that all are resumed."""
+    rng = random.Random(seed)
+    net = SkipNetwork(seed, rng.choice((4, 6, 9)))
+    names = sorted(net.graphs)
+    asked: dict[Key, tuple[float, int]] = {}
+    """Since when a key is in the lists, and the number of its question."""
+    answered: dict[Key, float] = {}
+
+    def all_resumed(key: Key, number: int) -> None:
+        since_s, latest = asked[key]
+        if number == latest and net.usable_s.get(key) == since_s:
+            answered[key] = since_s
+
+    for graph in net.graphs.values():
+        graph.suspension._all_resumed = all_resumed
+    looks = 0
+    for number in range(120):
+        end_s = net.now_s + rng.choice((0.0, rng.uniform(0, DELAY_S), 3 * DELAY_S))
+        while net.now_s < end_s:
+            net.run(min(net.now_s + DELAY_S / 20, end_s))
+            for key, since_s in list(answered.items()):
+                if net.usable_s.get(key) != since_s:
+                    del answered[key]
+            for name in names:
+                key = key_of("t", Kind.SUBSCRIBER, name)
+                since_s = net.usable_s.get(key, -1.0)
+                if since_s >= 0 and asked.get(key, (-1.0, 0))[0] != since_s:
+                    asked[key] = since_s, number  # at once, when nobody may have heard of it
+                    net.graphs[name].suspension.ask_all(key, number)
+                publisher = key_of("t", Kind.PUBLISHER, name)
+                if answered and net.graphs[name].lists.is_usable(publisher):
+                    looks += 1
+                    assert net.graphs[name].suspension.is_resumed(publisher), (name, answered)
+        name = rng.choice(names)
+        subscriber, publisher = (
+            key_of("t", kind, name) for kind in (Kind.SUBSCRIBER, Kind.PUBLISHER)
+        )
+        own = net.wanted[name] & {subscriber, publisher}
+        if subscriber in own or (own and rng.random() < 0.3):
+            net.unwant(name, own.pop())
+        elif not own:
+            net.want(name, "t", Kind.SUBSCRIBER if rng.random() < 0.3 else Kind.PUBLISHER)
+    net.run()
+    net.check_suspension()
+    return looks
+
+
+@settings(max_examples=25, deadline=None)
+@given(Seeds)
+def test_who_has_the_answer_that_all_are_resumed_can_rely_on_it(seed: int) -> None:
+    """From then on no publisher is suspended, whoever comes and goes, while that key stays."""
+    _relied_on(seed)
+
+
+def test_that_answer_is_relied_on_at_all() -> None:
+    assert sum(map(_relied_on, range(10))) > 1_000
+
+
+def test_the_answer_that_all_are_resumed_comes_at_all() -> None:
+    """Also when all come and go side by side; it is asked again where somebody is on the way."""
+    net = SkipNetwork(5, 9)
+    heard: list[tuple[Key, int]] = []
+    for graph in net.graphs.values():
+        graph.suspension._all_resumed = lambda key, number: heard.append((key, number))
+    for number in range(1, 8):
+        net.want(f"n{number}", "t", Kind.PUBLISHER if number > 2 else Kind.SUBSCRIBER)
+    net.want("n0", "t", Kind.SUBSCRIBER)
+    net.run()
+    before = net.sent
+    subscriber = key_of("t", Kind.SUBSCRIBER, "n0")
+    net.graphs["n0"].suspension.ask_all(subscriber, 77)
+    net.run()
+    assert heard == [(subscriber, 77)]
+    assert net.sent - before <= 5 + 2 + 1  # each publisher, subscribers in between, the answer
+
+
 @settings(max_examples=25, deadline=None)
 @given(Seeds)
 @example(0)

@@ -164,19 +164,24 @@ class _Churn:
         return owed
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_faults(seed: int) -> None:
+def without_faults(seed: int) -> tuple[int, int]:
+    """How many messages were owed to somebody, and how many were published in silence."""
     churn = _Churn(seed, faults=False)
     churn.run(60.0)
     churn.fabric.settle()
     check_at_rest(churn.fabric)
-    assert churn.check_delivered() > 1_000
-    silent = [each for each in churn.sent if not each.went]
-    assert len(silent) > 100, "publishers were never suspended: nothing was tried"
+    return churn.check_delivered(), sum(not each.went for each in churn.sent)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_broken_links_and_killed_nodes(seed: int) -> None:
+def test_without_faults(seed: int) -> None:
+    owed, silent = without_faults(seed)
+    assert owed > 1_000
+    assert silent > 100, "publishers were never suspended: nothing was tried"
+
+
+def with_faults(seed: int) -> int:
+    """How many messages were owed to somebody."""
     churn = _Churn(seed, faults=True)
     churn.run(90.0)
     if churn.down_until_s > 0:
@@ -185,4 +190,21 @@ def test_with_broken_links_and_killed_nodes(seed: int) -> None:
     churn.fabric.run(HOLD_S + REBUILT_S)
     churn.fabric.settle()
     check_at_rest(churn.fabric)
-    assert churn.check_delivered() > 1_000
+    return churn.check_delivered()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_broken_links_and_killed_nodes(seed: int) -> None:
+    assert with_faults(seed) > 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("first", range(100, 200, 10))
+def test_both_in_a_hundred_runs(first: int) -> None:
+    owed = silent = 0
+    for seed in range(first, first + 10):
+        some, quiet = without_faults(seed)
+        owed, silent = owed + some + with_faults(seed), silent + quiet
+    assert owed > 20_000
+    assert silent > 1_000

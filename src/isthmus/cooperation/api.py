@@ -37,6 +37,7 @@ removing, which take no time that anybody could see.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -204,6 +205,9 @@ class AtRest:
     """Of each node: its neighbors, and its session with each."""
     side: Callable[[str, str], Iterable[str]]
     """The nodes on a node's own side of its link to a neighbor."""
+    checked: Counter[str] = field(default_factory=Counter)
+    """By name, how often what holds under a condition only was looked at: for whoever wants to know
+    that it was at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +493,10 @@ class CooperationAlgorithm:
 
     full_mesh: ClassVar[bool] = False
     """Whether it needs a link between any two nodes; for tests, which then have such fabrics."""
+
+    mostly_full_mesh: ClassVar[bool] = False
+    """Whether what is its own happens only with a link between any two nodes, though it can do
+    without; for tests, most of whose fabrics then have them."""
 
     survives_changes: ClassVar[bool] = False
     """Whether at QoS 1 and 2 nothing is lost when the ways change, as long as nodes are connected;

@@ -107,7 +107,7 @@ def check_algorithm(
 
     An algorithm that needs a `full_mesh` is tried on `MESHES` and in schedules in which there is a
     link between any two nodes, others on all of `TOPOLOGIES`; those of the topology ``any`` in
-    every second schedule with all links.
+    every second schedule with all links, or in most (`mostly_full_mesh`).
 
     `settle_s` is for algorithms that talk without end: how long to wait for them to settle,
     instead of waiting until nothing happens.

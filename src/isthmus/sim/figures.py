@@ -56,6 +56,10 @@ def _soak(record: dict[str, Any]) -> str:
             f"| {name} | {run['schedules']:,} | {run['failures']:,} | {run['messages']:,} | "
             f"{run['deliveries']:,} | {run['simulated_s'] / 3600:.0f} |"
         )
+    for name, run in record["algorithms"].items():
+        if checked := run.get("checked"):
+            shown = ", ".join(f"{what} {count:,}" for what, count in checked.items())
+            lines += ["", f"Checked at the ends of {name}'s schedules: {shown}."]
     first = next(iter(record["algorithms"].values()))
     shown = ", ".join(f"{name} {count:,}" for name, count in sorted(first["actions"].items()))
     profiles = ", ".join(f"{name} {count:,}" for name, count in sorted(first["profiles"].items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import combinations
+from typing import Final
 
 from isthmus.sim.aparts import ApartGenerator
 from isthmus.sim.attacks import AttackGenerator
@@ -15,16 +16,19 @@ from isthmus.sim.storms import StormGenerator
 
 __all__ = ["generate", "has_all_links"]
 
+MOST: Final = 0.85
+
 
 def has_all_links(algorithm: object, seed: int) -> bool:
     """Whether the schedule of that seed is one of a full mesh, for an algorithm.
 
-    All are if it needs that, every second one if it can do with that.
+    All are if it needs that, most if it does little without, every second one if it can do with it.
     """
     if getattr(algorithm, "full_mesh", False):
         return True
     can_do = getattr(algorithm, "topology", "tree") == "any"
-    return can_do and random.Random(f"mesh {seed}").random() < 0.5
+    share = MOST if getattr(algorithm, "mostly_full_mesh", False) else 0.5
+    return can_do and random.Random(f"mesh {seed}").random() < share
 
 
 def generate(seed: int, profile: str | None = None, *, mesh: bool = False) -> Schedule:

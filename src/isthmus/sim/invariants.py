@@ -7,6 +7,7 @@ share no computation with them: trees by search.  An algorithm's own are beside 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from isthmus.cooperation.api import AtRest, SessionInfo, SessionKind
@@ -36,16 +37,17 @@ class Violation(AssertionError):
 
 def check_at_rest(
     fabric: SimFabric, *, retained: bool = True, deleted: Collection[str] = ()
-) -> None:
+) -> Counter[str]:
     """Everything that holds when all nodes run, nothing is cut and nothing happens any more.
 
-    `deleted` are topics of which a retained message was deleted at one time.
+    `deleted` are topics of which a retained message was deleted at one time.  Returns what the
+    algorithm has `AtRest.checked`.
     """
     if fabric.trace.accusations:
         raise Violation(f"protocol errors between honest nodes: {fabric.trace.accusations[:3]}")
     check_topology(fabric)
     check_local_interest(fabric)
-    check_algorithms(fabric)
+    checked = check_algorithms(fabric)
     if retained:
         check_retained(fabric, deleted)
     for node in fabric.nodes.values():
@@ -56,6 +58,7 @@ def check_at_rest(
                 raise Violation(
                     f"{node.name} waits for {link.info.name} to acknowledge {waiting} messages"
                 )
+    return checked
 
 
 # ---- topology ----------------------------------------------------------------------------
@@ -132,8 +135,8 @@ def _kept_for_absent(node: SimNode) -> set[str]:
     return kept
 
 
-def check_algorithms(fabric: SimFabric) -> None:
-    """What the algorithm itself says must hold."""
+def check_algorithms(fabric: SimFabric) -> Counter[str]:
+    """What the algorithm itself says must hold; returns what it has `AtRest.checked`."""
     active = fabric.active_links()
     edges = {(name, other) for name, others in active.items() for other in others}
 
@@ -159,6 +162,7 @@ def check_algorithms(fabric: SimFabric) -> None:
             kind.check_at_rest(at_rest)
     except AssertionError as error:
         raise Violation(str(error)) from error
+    return at_rest.checked
 
 
 def _check_routes_of_all(at_rest: AtRest) -> None:

@@ -81,6 +81,8 @@ class ScheduleOutcome:
     deliveries: int
     faults: Counter[str] = field(default_factory=Counter)
     """What happened, by kind."""
+    checked: Counter[str] = field(default_factory=Counter)
+    """What the algorithm had to check at the end (`AtRest.checked`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ class _Run:
             self._do(action)
         self._heal()
         promises = self.promises
-        check_at_rest(self.fabric, retained=promises.retained_converges(), deleted=promises.deleted)
+        checked = check_at_rest(
+            self.fabric, retained=promises.retained_converges(), deleted=promises.deleted
+        )
         promises.check_complete()
         promises.check_counted()
         promises.check_refused()
@@ -188,6 +192,7 @@ class _Run:
             len(promises.messages),
             sum(len(client.received) for client in self.clients.values()),
             Counter(action.kind for action in self.schedule.actions),
+            checked,
         )
 
     def _set_up(self) -> None:

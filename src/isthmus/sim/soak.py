@@ -54,6 +54,8 @@ class Soaked:
     profiles: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     """Actions by kind, those of failed schedules left out."""
+    checked: Counter[str] = field(default_factory=Counter)
+    """What the algorithm had to check at the ends of schedules (`AtRest.checked`)."""
     failures: list[tuple[str, int, str]] = field(default_factory=list)
     """Profile, seed and what was wrong."""
 
@@ -78,6 +80,7 @@ class Soaked:
             "simulated_s": round(self.simulated_s),
             "profiles": dict(sorted(self.profiles.items())),
             "actions": dict(sorted(self.faults.items())),
+            "checked": dict(sorted(self.checked.items())),
             "failed": [f"--profile {p} --seed {seed}" for p, seed, _ in self.failures[:20]],
         }
 
@@ -134,7 +137,7 @@ def soak(
     """Run the schedules of `seeds`; stops after `max_failures`.
 
     Those of an algorithm of the topology ``any`` are of full meshes: all of them if it needs that,
-    else every second one.
+    most if it does little without, else every second one (`has_all_links`).
     """
     soaked = Soaked()
     options: Mapping[str, object] | None = None

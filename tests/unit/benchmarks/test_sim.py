@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from benchmarks import bench_sim
-from benchmarks.bench_sim import growth, main, measure, summary, targets
+from benchmarks.bench_sim import growth, main, measure, reproduced, summary, targets
 
 from isthmus.errors import LoadError, SimulationTooLarge
 from isthmus.sim.bulk.memory import check_memory, needed_bytes
@@ -44,6 +44,19 @@ def test_the_slowest_round_is_judged() -> None:
         "memory for 10,000,000 nodes": True,
     }
     assert growth(summary([row(1024, 1.024)]))["1024"] == pytest.approx(25_000)
+
+
+def test_the_whole_evaluation_is_judged_where_it_was_run() -> None:
+    name = "all of `isthmus reproduce skipgraph`, up to 100,000 nodes"
+    rows = [row(100_000, 0.5), {"nodes": 100_000, "reproduce_s": 301.0, "figures": 20}]
+    judged = {target["name"]: target for target in targets(summary(rows))}
+    assert (judged[name]["value"], judged[name]["met"]) == (301.0, False)
+    assert name not in {target["name"] for target in targets(summary(rows[:1]))}
+
+
+def test_an_evaluation_that_fails_says_why() -> None:
+    with pytest.raises(LoadError, match=r"reproduce skipgraph --up-to 100000 .*--no-such-option"):
+        reproduced("--no-such-option")
 
 
 def test_the_same_seed_gives_the_same_hops() -> None:

@@ -78,7 +78,8 @@ from isthmus.mqtt.packets import Publish
 __all__ = ["SkipGraph"]
 
 SWAP_S: Final = 1.0
-"""How long a key stays after another one has taken its place: until publishers have heard of it."""
+"""How long a key stays after another one has taken its place and all publishers have said that
+they know (`Graph.retire`): what has gone by the old place at QoS 0 is there by then."""
 MUTE_S: Final = 10.0
 """How often it is looked who owes an answer since it was looked before."""
 APART_S: Final = 60.0
@@ -104,6 +105,7 @@ class SkipGraph(SpanningTree):
 
     name = "skipgraph"
     max_label_bytes = EPOCH_BYTES + MAX_LABEL_BYTES
+    mostly_full_mesh = True
     follows_publishers = True
     holds_qos0 = True
     options_kind = SkipGraphOptions

@@ -10,6 +10,7 @@ When the table of a key changes, the ways of its group may: `take_changed` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
@@ -29,6 +30,8 @@ from isthmus.cooperation.skipgraph.keys import (
 from isthmus.cooperation.skipgraph.lists import Lists
 from isthmus.cooperation.skipgraph.messages import (
     EPOCH_BYTES,
+    AllResumed,
+    AreResumed,
     Confirm,
     InEpoch,
     ListMessage,
@@ -45,6 +48,11 @@ from isthmus.errors import RemoteProtocolError
 __all__ = ["Graph", "Ways"]
 
 MAX_REMEMBERED: Final = 4_096
+FIRST_AGAIN: Final = 4
+"""At the how many-th look it is asked again whether all publishers are resumed; then at twice that,
+and so on."""
+MOST_LOOKS: Final = 240
+"""A key goes after so many looks at the latest, though nobody has answered that."""
 
 
 class Ways(NamedTuple):
@@ -58,6 +66,14 @@ class Ways(NamedTuple):
     only_passes: bool = False
     """Whether that is not in the range: if this node's clients want it they get it with another
     one, with which older messages may still be on their way."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Whether all publishers are resumed."""
+
+    number: int
+    looks: int = 0
 
 
 class Graph:
@@ -79,14 +95,20 @@ class Graph:
         self._send = send
         self._refuse = refuse
         self.lists = Lists(here, nodes, options.base, self)
-        self.suspension = Suspension(self.lists.table, self._say_status, self._is_suspended)
+        self.suspension = Suspension(
+            self.lists.table, self._say_status, self._is_suspended, self._all_resumed
+        )
         self._unusable: set[Key] = set()
         """Keys that are to be in the lists, and are not for good."""
         self._initial: set[Key] | None = None
         """Of those that were to be at the beginning, who are not."""
         self._swaps: dict[Key, float] = {}
         """Keys that are not to be there any more, once others have taken their place; and when they
-        go: never, while those are not in the lists."""
+        go: never, while those are not in the lists, or have not heard that publishers are resumed.
+        """
+        self._unconfirmed: dict[Key, _Asked] = {}
+        """Of those that take a place, subscribers of whose publishers that is not known."""
+        self._asked = 0
         self.late_topics: set[str] = set()
         """Whose messages go by the tree until their keys are in the lists: that were published on
         before the epoch was settled, or have waited for too long."""
@@ -111,6 +133,9 @@ class Graph:
         """These are to be in the lists, those not; whether some stay until `retire`."""
         if self._initial is None:
             self._initial = set(wanted)
+        fresh = {
+            key for key in wanted if key.kind is Kind.SUBSCRIBER and not self.lists.is_usable(key)
+        }
         for key in sorted(wanted, key=lambda each: each.place):  # side by side they would queue
             self._swaps.pop(key, None)
             self.lists.add(key)
@@ -118,8 +143,10 @@ class Graph:
                 self._unusable.add(key)
         leaving = sorted(each for each in unwanted if each in self.lists)
         groups = Groups(key.topic for key in self._unusable - unwanted if leaving)
+        subscribers = Groups(key.topic for key in fresh if leaving)  # there may be publishers
         for key in leaving:
-            if groups.overlaps(key.topic):
+            replaced = key.kind is Kind.SUBSCRIBER and subscribers.overlaps(key.topic)
+            if replaced or groups.overlaps(key.topic):
                 self._swaps.setdefault(key, inf)
             else:
                 self._swaps.pop(key, None)
@@ -127,17 +154,44 @@ class Graph:
         # Who holds another one's place is waited for like that one, or neither would be there.
         self._unusable -= unwanted - self._swaps.keys()
         self._initial &= self._unusable
+        self._confirm_those(wanted, unwanted)
         return bool(self._swaps)
+
+    def _confirm_those(self, wanted: Set[Key], unwanted: Set[Key]) -> None:
+        """Subscribers' keys that take the place of such ones: are all publishers resumed?"""
+        for key in unwanted:
+            self._unconfirmed.pop(key, None)
+        if not self._swaps:
+            return
+        leaving = Groups(key.topic for key in self._swaps if key.kind is Kind.SUBSCRIBER)
+        for key in sorted(wanted):
+            if key.kind is Kind.SUBSCRIBER and leaving.overlaps(key.topic):
+                self._asked += 1
+                self._unconfirmed[key] = _Asked(self._asked)
+                self._ask(key)
+
+    def _ask(self, key: Key) -> None:
+        if self.lists.is_usable(key):
+            self.suspension.ask_all(key, self._unconfirmed[key].number)
+
+    def _all_resumed(self, key: Key, number: int) -> None:
+        asked = self._unconfirmed.get(key)
+        if asked is not None and asked.number == number:
+            del self._unconfirmed[key]
 
     def retire(self, now_s: float, swap_s: float) -> bool:
         """Remove keys whose place was found taken `swap_s` ago; whether some are left.
 
-        Counted from when those that take it are in the lists, however long that took: only then
-        publishers begin to hear of them.
+        Taken it is when those that take it are in the lists, and all their publishers have answered
+        that they are resumed, however long that took: who sends by the old place alone is then
+        nobody any more.
         """
-        groups = Groups(key.topic for key in self._unusable)
+        self._look_at_unconfirmed()
+        unusable = Groups(key.topic for key in self._unusable)
+        unconfirmed = Groups(key.topic for key in self._unconfirmed)
         for key, at_s in self._swaps.items():
-            if groups.overlaps(key.topic):
+            waits = key.kind is Kind.SUBSCRIBER and unconfirmed.overlaps(key.topic)
+            if waits or unusable.overlaps(key.topic):
                 self._swaps[key] = inf
             elif at_s == inf:
                 self._swaps[key] = now_s + swap_s
@@ -146,11 +200,22 @@ class Graph:
             self.lists.remove(key)
         return bool(self._swaps)
 
+    def _look_at_unconfirmed(self) -> None:
+        """Ask again, less and less often; and not for ever, since somebody may be mute."""
+        for key, asked in list(self._unconfirmed.items()):
+            if not self.lists.is_usable(key):
+                continue
+            asked.looks += 1
+            if asked.looks >= MOST_LOOKS or not self._swaps:
+                del self._unconfirmed[key]
+            elif asked.looks >= FIRST_AGAIN and not asked.looks & (asked.looks - 1):
+                self._ask(key)
+
     # ---- what others say -----------------------------------------------------------------
 
     def arrived(self, sender: str, message: ListMessage | StatusMessage) -> None:
         try:
-            if isinstance(message, Signal | Confirm | Report):
+            if isinstance(message, Signal | Confirm | Report | AreResumed | AllResumed):
                 self.suspension.arrived(sender, message)
             else:
                 self.lists.arrived(sender, message)
@@ -189,6 +254,8 @@ class Graph:
         if self._initial:
             self._initial.discard(key)
         self._unusable.discard(key)
+        if key in self._unconfirmed:
+            self._ask(key)
         self.table_changed(key.topic)
         self._changed |= self._awaiting.pop(key.topic, set())
 

@@ -5,6 +5,9 @@
 - **suspension is complete**: a publisher is resumed if its group has a subscriber, and only then;
 - the **strong relay-free** property: a message on any topic, from any publisher, reaches exactly
   the subscribers of its groups, and nobody but publishers and subscribers of them.
+
+Where nodes are not all linked with each other there is no graph, and nothing of this to check but
+that: so what was checked is counted.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ def check_graphs(algorithms: Mapping[str, SkipGraph], fabric: AtRest) -> None:
         if not all(each.is_fit for each in nodes.values()):
             assert all(each.graph is None for each in nodes.values()), "a graph of who is not fit"
             continue
+        fabric.checked["graphs"] += 1
         graphs: dict[str, Graph] = {}
         for each, one in nodes.items():
             assert one.graph is not None, f"{each} has no graph"
@@ -51,9 +55,10 @@ def check_graphs(algorithms: Mapping[str, SkipGraph], fabric: AtRest) -> None:
             _check_wanted(each, one, wants[each])
         _check_lists(graphs, nodes)
         subscribers = _subscribers(graphs)
-        _check_suspension(graphs, subscribers)
+        fabric.checked["statuses of publishers"] += _check_suspension(graphs, subscribers)
         for each, one in nodes.items():
             for topic in one.roles.topics:
+                fabric.checked["ways of a publisher's topic"] += 1
                 _check_relay_free(graphs, subscribers, each, topic)
 
 
@@ -104,16 +109,20 @@ def _subscribers(graphs: Mapping[str, Graph]) -> dict[str, set[str]]:
     return found
 
 
-def _check_suspension(graphs: Mapping[str, Graph], subscribers: Mapping[str, set[str]]) -> None:
+def _check_suspension(graphs: Mapping[str, Graph], subscribers: Mapping[str, set[str]]) -> int:
+    """Of how many there was one to look at."""
+    looked_at = 0
     for name, graph in graphs.items():
         for key in graph.lists.keys:
             if key.kind is Kind.PUBLISHER:
+                looked_at += 1
                 status = graph.suspension.status_of(key)
                 assert status is not None, f"{name} does not know the status of {key.topic}"
                 assert status.resumed == (key.topic in subscribers), (
                     f"{name} is {'resumed' if status.resumed else 'suspended'} on {key.topic}; "
                     f"subscribers: {sorted(subscribers.get(key.topic, ()))}"
                 )
+    return looked_at
 
 
 def _check_relay_free(

@@ -29,6 +29,10 @@ version and whether publishers are resumed:
                                            all to the right of it, up to the one of that node
     ["confirm", of, to, status]            is that what you know?
     ["report", of, to, status]             for the rendezvous point: somebody knows something else
+    ["are-resumed", to, status, node, number]
+                                           for your key and all publishers to the right of it: are
+                                           you?  That node wants to know
+    ["all-resumed", to, number]            all that stood to the right of your key are
 
 On the wire a key is ``[topic, kind]``, a neighbor is ``[node, topic, kind]``.  Nobody can claim the
 key of another: the *place* in it is computed from the node's id (`keys`), and keys are put in and
@@ -54,6 +58,8 @@ __all__ = [
     "MAX_NONCE",
     "TOPIC",
     "Acquaintances",
+    "AllResumed",
+    "AreResumed",
     "Confirm",
     "Fit",
     "Go",
@@ -192,8 +198,23 @@ class Report:
     status: Status
 
 
+@dataclass(frozen=True, slots=True)
+class AreResumed:
+    to: Key
+    status: Status | None
+    """What the last publisher that it passed knows, if it passed any."""
+    asker: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllResumed:
+    to: Key
+    number: int
+
+
 ListMessage = Insert | Remove | Go | Inserted | Linked | Left | LeftOk | Removed
-StatusMessage = Signal | Confirm | Report
+StatusMessage = Signal | Confirm | Report | AreResumed | AllResumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +267,10 @@ def _listed(message: Ready | ListMessage | StatusMessage) -> list[object]:
             return ["confirm", _key(of), _key(to), known]
         case Report(of, to, known):
             return ["report", _key(of), _key(to), known]
+        case AreResumed(to, status, asker, number):
+            return ["are-resumed", _key(to), status, asker, number]
+        case AllResumed(to, number):
+            return ["all-resumed", _key(to), number]
 
 
 def _key(key: Key) -> list[object]:
@@ -319,6 +344,11 @@ class _Reader:
                 return Confirm(self._of(of), self._publisher(to), _status(status))
             case ["report", of, to, status]:
                 return Report(self._of(of), self._publisher(to), _status(status))
+            case ["are-resumed", to, status, str(asker), number]:
+                key, known = self._member(to), _any_status(status)
+                return AreResumed(key, known, _node(asker), _whole(number, MAX_VERSION))
+            case ["all-resumed", to, number]:
+                return AllResumed(self._member(to), _whole(number, MAX_VERSION))
         raise ValueError(f"{str(said)[:60]!r} is none")
 
     def _of(self, said: object) -> Key:
@@ -326,6 +356,12 @@ class _Reader:
 
     def _to(self, said: object) -> Key:
         return _key_of(said, self._receiver)
+
+    def _member(self, said: object) -> Key:
+        key = self._to(said)
+        if key.kind is Kind.IDLE:
+            raise ValueError("a question about no topic")
+        return key
 
     def _publisher(self, said: object) -> Key:
         key = self._to(said)

@@ -27,6 +27,13 @@ have a wrong status for whatever reason:
 2. who is suspended though somebody subscribes: who is suspended asks the publisher to its left now
    and then (`confirm`); if that knows something else it reports towards the rendezvous point, which
    sends the signal anew.
+
+Not in the thesis: a subscriber can **ask whether all publishers are resumed** (`ask_all`), which it
+has to know before it gives another place up for this one.  The question goes from it to the right,
+from each publisher to the next, with what the one before knows; so none stands in the list that it
+does not come to, and one that joins behind it hears what its left neighbor knows.  Whoever cannot
+vouch for itself, being suspended or about to join or leave, lets the question drop: it is asked
+again.  The last one answers.
 """
 
 from __future__ import annotations
@@ -35,8 +42,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from isthmus.cooperation.skipgraph.forwarding import split_forward_broadcasting
-from isthmus.cooperation.skipgraph.keys import Key, KeyRange, Kind, key_of
+from isthmus.cooperation.skipgraph.keys import Key, KeyRange, Kind, key_of, subscribers_of
 from isthmus.cooperation.skipgraph.messages import (
+    AllResumed,
+    AreResumed,
     Confirm,
     Report,
     Signal,
@@ -44,7 +53,7 @@ from isthmus.cooperation.skipgraph.messages import (
     StatusMessage,
 )
 from isthmus.cooperation.skipgraph.rendezvous import has_subscribers, is_rendezvous_point
-from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, VirtualNode
+from isthmus.cooperation.skipgraph.tables import Neighbor, NodeTable, Side, VirtualNode
 from isthmus.errors import RemoteProtocolError
 
 __all__ = ["Suspension"]
@@ -61,11 +70,14 @@ class Suspension:
         table: NodeTable,
         send: Callable[[str, StatusMessage], None],
         changed: Callable[[str], None],
+        all_resumed: Callable[[Key, int], None],
     ) -> None:
-        """`changed` is told of a topic that is suspended or resumed."""
+        """`changed` is told of a topic that is suspended or resumed, `all_resumed` of the answer to
+        a question: who asked, and its number."""
         self._table = table
         self._send = send
         self._changed = changed
+        self._all_resumed = all_resumed
         self._statuses: dict[Key, Status] = {}
         self._passive: set[Key] = set()
         """Keys that are about to join, or to leave."""
@@ -101,6 +113,52 @@ class Suspension:
                     asked += 1
                     self._send(left.node, Confirm(key, left.key, self._statuses[key]))
         return asked
+
+    def ask_all(self, subscriber: Key, number: int) -> None:
+        """Are all publishers of its topic resumed, now that it is in the list?"""
+        self._ask_on(subscriber, None, self._table.node, number)
+
+    def _ask_on(self, key: Key, said: Status | None, asker: str, number: int) -> None:
+        """The question has come to one of this node's keys."""
+        while key in self._table:
+            virtual = self._table[key]
+            following: Neighbor | None = None
+            if key.kind is Kind.PUBLISHER:
+                if not self._vouches(virtual, said):
+                    return
+                said = self._statuses[key]
+            else:
+                following = virtual.delegate(subscribers_of(key.topic), Side.RIGHT)
+            if following is None and virtual.right:
+                following = virtual.right[0]
+            if following is None or following.key.topic != key.topic:
+                to = key_of(key.topic, Kind.SUBSCRIBER, asker)
+                self._answer(asker, AllResumed(to, number))
+                return
+            if following.node != self._table.node:
+                self._send(following.node, AreResumed(following.key, said, asker, number))
+                return
+            key = following.key
+
+    def _vouches(self, virtual: VirtualNode, said: Status | None) -> bool:
+        """Whether a publisher is resumed, and whoever joins beside it will hear that."""
+        mine = self._statuses.get(virtual.key)
+        if mine is None or virtual.key in self._passive:
+            return False
+        is_first = is_rendezvous_point(virtual)
+        if said is None and not is_first:
+            return False  # somebody has come in between
+        self._heard(virtual, mine if said is None else said)
+        mine = self._statuses[virtual.key]
+        if not mine.resumed and said is not None:
+            self._report(virtual, max(mine, said))
+        return mine.resumed
+
+    def _answer(self, asker: str, answer: AllResumed) -> None:
+        if asker == self._table.node:
+            self._all_resumed(answer.to, answer.number)
+        else:
+            self._send(asker, answer)
 
     # ---- what the lists tell -------------------------------------------------------------
 
@@ -151,9 +209,16 @@ class Suspension:
 
     def arrived(self, sender: str, message: StatusMessage) -> None:
         """Raises `RemoteProtocolError` for what nobody honest says."""
+        if isinstance(message, AllResumed):
+            self._all_resumed(message.to, message.number)
+            return
         key, said = message.to, message.status
-        if said.version > MAX_VERSION:
+        if said is not None and said.version > MAX_VERSION:
             raise RemoteProtocolError(f"{sender} says that there were {said.version:,} changes")
+        if isinstance(message, AreResumed):
+            self._ask_on(key, said, message.asker, message.number)
+            return
+        assert said is not None
         mine = self._statuses.get(key)
         if mine is None:
             return  # it has left, and who follows it has the signal from somebody else

@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.cooperation.registry import load
 from isthmus.cooperation.skipgraph.algorithm import APART_S, MUTE_S, SWAP_S, WAIT_S, SkipGraph
+from isthmus.cooperation.skipgraph.graph import MOST_LOOKS, Graph
 from isthmus.cooperation.skipgraph.keys import Kind, key_of
 from isthmus.cooperation.skipgraph.lists import MAX_LOOKS
 from isthmus.cooperation.skipgraph.messages import (
@@ -22,6 +23,7 @@ from isthmus.cooperation.skipgraph.messages import (
 )
 from isthmus.cooperation.skipgraph.roles import LINGER_S
 from isthmus.cooperation.skipgraph.standing import Phase
+from isthmus.cooperation.skipgraph.suspension import Suspension
 from isthmus.exchange.link.links import LinkSettings
 from isthmus.mqtt.packets import Will
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
@@ -55,6 +57,12 @@ def nodes_of(fabric: SimFabric) -> list[SimNode]:
 
 def graph_of(node: SimNode) -> SkipGraph:
     return cast("SkipGraph", node.algorithm)
+
+
+def node_graph(node: SimNode) -> Graph:
+    graph = graph_of(node).graph
+    assert graph is not None
+    return graph
 
 
 def on_links(fabric: SimFabric) -> int:
@@ -177,7 +185,7 @@ def test_a_narrower_filter_takes_the_place_of_a_wider_one() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.005, 0.4])
 def test_a_key_stays_until_others_have_heard_of_the_one_in_its_place(delay_s: float) -> None:
-    """However long it took that one to get there."""
+    """However long it took that one to get there, and the answer that they have."""
     fabric = mesh(4, delay_s=delay_s)
     node = nodes_of(fabric)[3]
     subscriber, publisher = node.client("s"), nodes_of(fabric)[0].client("p")
@@ -195,7 +203,73 @@ def test_a_key_stays_until_others_have_heard_of_the_one_in_its_place(delay_s: fl
     taken_s = fabric.now_s
     while wide in graph.lists:
         fabric.run(0.01)
-    assert SWAP_S - 0.02 <= fabric.now_s - taken_s <= 1.5 * SWAP_S + 0.02
+    assert SWAP_S - 0.02 <= fabric.now_s - taken_s <= 1.5 * SWAP_S + 4 * delay_s + 0.02
+
+
+SLOW_S = 1.8
+"""A way of a signal that is longer than `SWAP_S`."""
+
+
+def _slow_rendezvous_point(group: str) -> tuple[SimFabric, SimNode]:
+    """It is far from the other publishers, and the subscriber near to all: signals are late."""
+    fabric = SimFabric(
+        algorithm=load("skipgraph"), link=LinkSettings(dead_after_s=20.0, hold_s=60.0)
+    )
+    nodes = [fabric.node(f"n{number}") for number in range(8)]
+    first = min(nodes[1:], key=lambda node: key_of(group, Kind.PUBLISHER, node.node_id))
+    for one, other in combinations(nodes, 2):
+        is_far = first in (one, other) and nodes[0] not in (one, other)
+        fabric.link(one, other, delay_s=SLOW_S if is_far else None)
+    fabric.settle()
+    return fabric, nodes[0]
+
+
+@pytest.mark.parametrize(("before", "after"), [("#", "t/a"), ("t/a", "#")])
+def test_nothing_is_missed_where_a_signal_takes_longer_than_a_key_would_stay(
+    before: str, after: str
+) -> None:
+    """A filter takes the place of another one: the other goes when all publishers have answered."""
+    fabric, node = _slow_rendezvous_point(after)
+    publishers = [each.client(f"p-{each.name}") for each in nodes_of(fabric) if each is not node]
+    subscriber = node.client("s")
+    subscriber.subscribe(before, qos=1)
+    fabric.settle()
+    for publisher in publishers:
+        publisher.publish("t/a", b"here I am", qos=1)
+    fabric.settle()
+    owed = {b"here I am"}
+    for number in range(120):
+        if number == 10:
+            subscriber.subscribe(after, qos=1)
+        elif number == 12:
+            subscriber.unsubscribe(before)
+        for publisher in publishers:
+            payload = f"{publisher.client_id} {number}".encode()
+            assert publisher.publish("t/a", payload, qos=1)
+            owed.add(payload)
+        fabric.run(0.05)
+    fabric.settle()
+    assert graph_of(node).standing.phase is Phase.SETTLED
+    assert set(subscriber.payloads()) == owed
+    assert graph_of(node).roles.subscribed == {after}
+    assert [key.topic for key in node_graph(node).lists.keys] == [after]
+    check_at_rest(fabric)
+
+
+def test_a_key_goes_in_the_end_though_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is mute keeps no other's key in the lists for ever."""
+    monkeypatch.setattr(Suspension, "_answer", lambda *_: None)
+    fabric = mesh(4)
+    node = nodes_of(fabric)[3]
+    subscriber = node.client("s")
+    subscriber.subscribe("#", "t/a", qos=1)
+    fabric.run(1)
+    subscriber.unsubscribe("#")
+    wide = key_of("#", Kind.SUBSCRIBER, "n3")
+    fabric.run(MOST_LOOKS * SWAP_S / 4 - 1)
+    assert wide in node_graph(node).lists
+    fabric.run(1 + 2 * SWAP_S)
+    assert wide not in node_graph(node).lists
 
 
 def test_one_node_that_can_be_reached_is_enough() -> None:

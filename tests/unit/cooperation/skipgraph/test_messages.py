@@ -10,6 +10,8 @@ from isthmus.cooperation.skipgraph.keys import Kind, default_key, key_of
 from isthmus.cooperation.skipgraph.messages import (
     MAX_NEIGHBORS,
     Acquaintances,
+    AllResumed,
+    AreResumed,
     Confirm,
     Fit,
     Go,
@@ -55,6 +57,9 @@ IN_EPOCH = (
     Signal(TO, Status(0, False), ""),
     Confirm(OF_PUBLISHER, TO, STATUS),
     Report(OF_PUBLISHER, TO, STATUS),
+    AreResumed(TO, STATUS, "z", 3),
+    AreResumed(key_of("a/#", Kind.SUBSCRIBER, "y"), None, "z", 0),
+    AllResumed(key_of("a/#", Kind.SUBSCRIBER, "y"), 3),
 )
 MESSAGES: list[GraphMessage] = [
     Fit(b"a label.", 12),
@@ -98,6 +103,11 @@ WRONG: list[object] = [
     ["signal", E, ["a", 1], [1, True], ""],
     ["signal", E, ["a", 2], [-1, True], ""],
     ["signal", E, ["a", 2], [1, True], "z z"],
+    ["are-resumed", E, ["", 0], None, "z", 1],
+    ["are-resumed", E, ["a", 2], [1, True], "z z", 1],
+    ["are-resumed", E, ["a", 2], [1, True], "z", -1],
+    ["all-resumed", E, ["\ud800", 1], 1],
+    ["all-resumed", E, ["", 0], 1],
     ["surprise", E],
 ]
 
