@@ -156,12 +156,12 @@ def check_algorithms(fabric: SimFabric) -> Counter[str]:
         },
         side=side,
     )
-    _check_routes_of_all(at_rest)
     try:
         for kind in {type(algorithm) for algorithm in at_rest.algorithms.values()}:
             kind.check_at_rest(at_rest)
     except AssertionError as error:
         raise Violation(str(error)) from error
+    _check_routes_of_all(at_rest)
     return at_rest.checked
 
 

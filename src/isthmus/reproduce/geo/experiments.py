@@ -61,8 +61,9 @@ CASE_SIZES: Final = MappingProxyType({"A": (50, 5), "B": (5, 5), "C": (2, 20)})
 LARGEST_K: Final = 4
 QUICK_K: Final = 3
 LIVE_K: Final = (1, 2)
-"""With k = 3 there are 448 clients.  Tried: their CONNECTs find no answer, probably since paho-mqtt,
-with ``select``, can wait for no descriptor over 1,024; with the taps' sockets there are more."""
+"""With k = 3 there are 448 clients.  Tried: their CONNECTs find no answer, probably since paho-mqtt
+can wait, with ``select``, for no descriptor over 1,024, and with the taps' sockets there are more.
+"""
 TIMES: Final = 100
 QUICK_TIMES: Final = 30
 
