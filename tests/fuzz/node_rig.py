@@ -17,6 +17,7 @@ from isthmus.exchange.client.limits import ClientLimits
 from isthmus.exchange.client.relay import Relay, Unpaced
 from isthmus.exchange.link.life import LinkState
 from isthmus.exchange.link.link import Link, Room
+from isthmus.exchange.link.runs import Batch
 from isthmus.exchange.session import Session
 from isthmus.exchange.traffic.message import Message, from_link
 from isthmus.exchange.turns import SLICE_S, Turns
@@ -53,7 +54,7 @@ class FarNeighbor:
     def __init__(self, link: Link) -> None:
         self.info = link.info
         self.state = LinkState.ACTIVE
-        self.is_waited_for = True
+        self.is_waited_for = self.takes_batches = True
         self.full = False
         self.waiters: list[Callable[[], None]] = []
         self.sent: list[Sent] = []
@@ -78,6 +79,10 @@ class FarNeighbor:
             message, _ = from_link(frame, 0.0)
             assert message.topic == topic
             self.sent.append((0, False, topic, message.payload, b""))
+
+    def send_batch(self, batch: Batch, label: bytes, now_s: float) -> None:
+        for at in range(len(batch.topics)):
+            self.send(batch.message(at), now_s, None, label)
 
     def has_room(self, room: Room, part: float = 1.0) -> bool:
         """Full at times, but never beyond what makes messages wait before they are sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -61,7 +62,9 @@ def let_in(self: BrokerSession, connack: ConnAck, client: ClientSession) -> None
     client.released()
 
 
-def forwarded(self: ClientSession, data: bytes, publishes: int) -> None:
+def forwarded(
+    self: ClientSession, data: bytes, publishes: int, _offsets: Sequence[int] | None = None
+) -> None:
     """The broker gets each packet's copy twice now and then."""
     assert self.paired is not None
     self.paired.wire.write(data + (data if len(data) == 4 else b""))

@@ -87,6 +87,7 @@ RUN_FRAMES = 64
 """What they cost on the links is not put off for longer."""
 
 _ESTABLISHED = SessionStatus.ESTABLISHED  # looked up at every read
+_LINK = ClientState.LINK
 _CONNECT = 0x10
 _AT_QOS_1 = PUBLISH | 0x02
 _PINGREQ = 0xC0
@@ -343,11 +344,15 @@ class ClientSession(ClientInput):
                     if v5 and (data[topic_end] or not topic):
                         topic = self._check_properties(data, topic, topic_end, stop)
                     route = routes[topic]
+                    if run.is_batch and (route is not run.route or head != _AT_QOS_1):
+                        run.end()
+                        if self.state is _LINK:
+                            break  # it is held for those before it
                     if inspects and not self._approved(head, data[start:stop], topic):
                         self._forward(data[begin:start], 0)
                         begin = stop
                     elif route.neighbors and head == PUBLISH and not (v5 and data[topic_end]):
-                        if run.is_batch or route is not run.route or len(topics) == RUN_FRAMES:
+                        if route is not run.route or len(topics) == RUN_FRAMES:
                             run.begin(route)
                         topics.append(topic)
                         payloads.append(data[topic_end + v5 : stop])
@@ -372,6 +377,10 @@ class ClientSession(ClientInput):
                         break
                     publishes += 1
                 else:
+                    if run.is_batch:
+                        run.end()
+                        if self.state is _LINK:
+                            break
                     waits += 1
                     self._check_other(head, data, start, stop)
                 whole = stop
@@ -406,7 +415,10 @@ class ClientSession(ClientInput):
         ):
             run.room_bytes -= size
             return True
-        if size > BATCH_BYTES or not run.begin_batch(route, self._hold_for_link):
+        run.end()
+        if self.state is _LINK or size > BATCH_BYTES:
+            return False
+        if not run.begin_batch(route, self._hold_for_link):
             return False
         run.room_bytes -= size
         self._took_time()
@@ -498,6 +510,8 @@ class ClientSession(ClientInput):
     def _to_fabric(self, frame: bytes, topic: bytes) -> bool:
         """Hand a PUBLISH to the exchange as well, then the broker gets it; False if both wait."""
         self.relay.run.end()
+        if self.state is _LINK:
+            return False  # it is held for those before it
         if frame[0] & self.withheld_flags:
             self._withhold(frame, topic)
             return True

@@ -336,7 +336,10 @@ class Traffic:
         if route.pending or self._overfull or self.pending.overfull or self.recovery.active:
             return False
         links = map(self.by_session.get, route.neighbors)
-        return all(link is not None and link.takes_batches for link in links)
+        return all(
+            link is not None and link.takes_batches and link.has_room(Room.UNACKNOWLEDGED)
+            for link in links
+        )
 
     def publish_batch(
         self, topics: Sequence[bytes], payloads: Sequence[bytes], route: Route, hold: Hold
