@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import ClassVar
 
 import pytest
 
-from isthmus.cooperation.api import Route, Topology
+from isthmus.cooperation.api import (
+    ReceivedPacket,
+    Route,
+    SessionInfo,
+    SessionKind,
+    Topology,
+)
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.client.client_session import RUN_FRAMES, ClientSession
@@ -20,7 +26,9 @@ from isthmus.exchange.traffic.plain import PlainMessages
 from isthmus.exchange.traffic.traffic import Traffic
 from isthmus.mqtt.encoding import encode
 from isthmus.mqtt.packets import Packet, PingReq, Publish, PubRel
+from isthmus.mqtt.primitives import PacketType
 from isthmus.mqtt.properties import NO_PROPERTIES, Properties
+from isthmus.mqtt.publish_layout import publish
 from isthmus.sim.client import SimClient, VirtualConnection
 from isthmus.sim.fabric import AlgorithmFactory, SimFabric
 from isthmus.sim.node import SimNode
@@ -345,3 +353,84 @@ def test_of_two_runs_with_the_same_messages_each_is_taken_once() -> None:
     assert subscriber.payloads() == [b"%d" % number for number in range(1, 60)]
     assert b.exchange.counters["received_from_links"] == 1 + 1 + 37 + 59 + 30
     assert b.exchange.counters["repeated"] == 1 + 1 + 37 + 30
+
+
+SHORT = [b"2\0", b"2\x01\0", b"2\x02\0\x01", b"0\0", b"0\x01\0", b"0\x02\0\x01"]
+
+
+@pytest.mark.parametrize("raw", SHORT, ids=[each.hex() for each in SHORT])
+def test_a_publish_that_is_too_short_ends_its_link_and_nothing_else(raw: bytes) -> None:
+    """Also once something is remembered of messages that begin so; what came before it counts."""
+    fabric = SimFabric(seed=1, algorithm="pf")
+    a, b = (fabric.node(name) for name in "ab")
+    fabric.link(a, b)
+    subscriber, publisher = b.client("s"), a.client("p")
+    subscriber.subscribe("t", qos=1)
+    fabric.settle()
+    for qos in (0, 1):
+        publisher.publish("t", b"known", qos=qos)
+    fabric.settle()
+    connection = b.exchange.links.links["a"].connections[0]
+    assert connection is not None
+    b.exchange.links.received(connection, raw)
+    assert b.exchange.links.refusals["protocol-error"] == 1
+    fabric.settle()
+    publisher.publish("t", b"after", qos=1)
+    fabric.settle()
+    assert subscriber.payloads() == [b"known", b"known", b"after"]
+
+
+def test_what_follows_a_number_is_not_taken_for_a_part_of_it() -> None:
+    """A topic alias after `$i`: messages that begin alike have their numbers elsewhere."""
+    fabric = SimFabric(seed=1, algorithm="pf")
+    a, b = (fabric.node(name) for name in "ab")
+    fabric.link(a, b)
+    subscriber, publisher = b.client("s"), a.client("p")
+    subscriber.subscribe("t", qos=1)
+    fabric.settle()
+    publisher.publish("t", b"real", qos=1)
+    fabric.settle()
+    link = b.exchange.links.links["a"]
+    connection, incoming = link.connections[0], link.incoming[0]
+    assert connection is not None
+    assert incoming is not None
+    assert incoming._accepted is not None
+    life, next_id = a.exchange.incarnation.encode(), incoming._accepted + 2
+
+    def frame(packet_id: int, count: int, follows: bytes) -> bytes:
+        value = b"11:a#%b.%012x" % (life, count)
+        block = b"\x26\x00\x02$i" + len(value).to_bytes(2) + value + follows
+        return publish(0x32, b"t", packet_id, block, b"made up")
+
+    b.exchange.links.received(connection, frame(next_id, 0x500, b"\x23\x00\x07"))
+    b.exchange.links.received(connection, frame(next_id + 1, 0x501, b"abc"))
+    assert b.exchange.links.refusals["protocol-error"] == 1
+    assert b.exchange.counters["received_from_links"] == 2
+
+
+def test_an_algorithm_is_asked_once_about_what_a_held_client_publishes() -> None:
+    asked: Counter[bytes] = Counter()
+
+    class Asked(PublicationFlooding):
+        name = "asked"
+        inspects_publishes = True
+
+        def mqtt_message_arrived(self, session: SessionInfo, message: ReceivedPacket) -> bool:
+            if session.kind is SessionKind.LOCAL_CLIENT and message.type is PacketType.PUBLISH:
+                asked[message.data] += 1
+            return super().mqtt_message_arrived(session, message)
+
+    fabric = SimFabric(seed=3, algorithm=Asked, link=LinkSettings(queue_bytes=65_536))
+    a, b = (fabric.node(name) for name in "ab")
+    fabric.link(a, b, delay_s=0.02)
+    b.client("s").subscribe("t", qos=1)
+    publisher = a.client("p")
+    fabric.settle()
+    for first in range(1, 1_000, 100):
+        messages = range(first, first + 100)
+        sends(publisher, [Publish("t", b"%d" % n + bytes(600), 1, packet_id=n) for n in messages])
+        fabric.run(0.01)
+    fabric.settle()
+    assert a.exchange.counters["publishers_held"]
+    assert len(asked) == 1_000
+    assert set(asked.values()) == {1}

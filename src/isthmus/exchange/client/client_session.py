@@ -315,6 +315,7 @@ class ClientSession(ClientInput):
         v5 = self.protocol_level == 5
         batches = (
             self.confirming is None
+            and not inspects  # else the client may be held when the algorithm has been asked
             and not from_broker
             and not self.withheld_flags & (_AT_QOS_1 ^ PUBLISH)
         )

@@ -43,7 +43,7 @@ from isthmus.exchange.link.life import (
 )
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.framing import FrameBuffer, scan
+from isthmus.mqtt.framing import FrameBuffer, frame_length, scan
 from isthmus.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet
 from isthmus.mqtt.reason_codes import ReasonCode
 from isthmus.tables import step
@@ -158,10 +158,17 @@ class Connection:
         data = self._buffer.push(data)
         if not data:
             return []
-        limit = self._max_packet_bytes if self.state is GreetingState.OPEN else MAX_GREETING_BYTES
-        offsets = scan(data, limit)
+        offsets = scan(data, self._limit(data))
         self._buffer.keep(data[offsets[-1] :])
         return [data[start:stop] for start, stop in pairwise(offsets)]
+
+    def _limit(self, data: bytes) -> int:
+        """How long a packet may be: in the greeting short, but messages may come with a CONNACK."""
+        if self.state is GreetingState.OPEN or (
+            self.state is GreetingState.CONNACK and frame_length(data, 0) <= MAX_GREETING_BYTES
+        ):
+            return self._max_packet_bytes
+        return MAX_GREETING_BYTES
 
     def send(self, data: bytes) -> None:
         """Write `data` at the end of this turn."""

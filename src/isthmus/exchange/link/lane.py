@@ -389,7 +389,7 @@ class OutgoingLane:
             entry = in_flight.get(packet_id)
             if isinstance(entry, Run):
                 del in_flight[packet_id]
-                self.unacked_bytes -= entry.cost_of(packet_id)
+                self.unacked_bytes -= entry.acknowledged(packet_id)
             else:
                 self.acknowledged(PUBACK, packet_id)
 

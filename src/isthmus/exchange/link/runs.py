@@ -9,8 +9,8 @@ sent again, goes to disk or another way, and when what waits is looked through.
 Nothing that arrives anywhere depends on it; a message costs a third of the time.
 
 Invariants: the messages of a run have consecutive numbers, in the order in which they came; one is
-in the lane's queues as long as it is not acknowledged.  A batch is small (`BATCH_BYTES`), as its
-payloads stay in memory until the last of it is acknowledged.
+in the lane's queues as long as it is not acknowledged.  A payload stays in memory until every run
+has its acknowledgment, and no longer, however long others of the batch wait.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from isthmus.mqtt.packet_ids import IDENTIFIERS
 __all__ = ["BATCH_BYTES", "Batch", "Run"]
 
 BATCH_BYTES = 8_192
-"""Topics and payloads; what is longer is worth an object of its own."""
+"""Of packets; what is longer is worth an object of its own."""
 
 
 class Batch:
     """Messages that came together, with consecutive numbers in the fabric."""
 
     __slots__ = (
+        "_awaited",
         "_messages",
         "arrived_s",
         "first",
@@ -50,7 +51,7 @@ class Batch:
     def __init__(
         self,
         topics: Sequence[bytes],
-        payloads: Sequence[bytes],
+        payloads: list[bytes],
         hops: tuple[Hop, ...],
         *,
         origin: str,
@@ -68,6 +69,14 @@ class Batch:
         self.first = first
         self.arrived_s = arrived_s
         self._messages: dict[int, Message] = {}
+        self._awaited = [len(hops)] * len(topics)
+        """How many have to acknowledge each."""
+
+    def acknowledged(self, at: int) -> None:
+        """One of those who have it has acknowledged it, of whom the last one ends it."""
+        self._awaited[at] -= 1
+        if self._awaited[at] <= 0:
+            self.payloads[at] = b""
 
     def message(self, at: int) -> Message:
         """One of them, the same object whoever asks."""
@@ -137,8 +146,12 @@ class Run:
         """On the lane, of one that was sent."""
         return self.number + (packet_id - 1 - self.number) % IDENTIFIERS
 
-    def cost_of(self, packet_id: int) -> int:
-        return self.batch.cost(self._indexes[(packet_id - 1 - self.number) % IDENTIFIERS])
+    def acknowledged(self, packet_id: int) -> int:
+        """One that was sent is over: what it took (`Message.cost`)."""
+        at = self._indexes[(packet_id - 1 - self.number) % IDENTIFIERS]
+        cost = self.batch.cost(at)
+        self.batch.acknowledged(at)
+        return cost
 
     def message_of(self, packet_id: int) -> Message:
         return self.batch.message(self._indexes[(packet_id - 1 - self.number) % IDENTIFIERS])

@@ -71,7 +71,7 @@ class Delivering:
         if self._held or pos + 2 > offsets[at + 1] or self.identifiers.is_new:
             return at
         identifiers, qos = self.identifiers, data[start] >> 1 & 3
-        stop = min(end, at + self._receive_maximum - len(identifiers.open))
+        stop = min(end, at + max(0, self._receive_maximum - len(identifiers.open)))
         ids = publish_ids(data, offsets, at, stop, data[start:pos])
         return at + identifiers.take_row(part.name, ids, qos)
 

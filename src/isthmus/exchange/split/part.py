@@ -706,7 +706,7 @@ class Part(Session):
             while at < end and data.startswith(beginning, offsets[at]):
                 at += 1
         elif not self._waiting:
-            stop = min(end, at + self.quota - len(self._flight))
+            stop = min(end, at + max(0, self.quota - len(self._flight)))
             ids = publish_ids(data, offsets, at, stop, data[start:topic_end], plain=v5)
             self._flight.update(dict.fromkeys(ids, PUBACK))
             at += len(ids)

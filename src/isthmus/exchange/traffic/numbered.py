@@ -99,15 +99,15 @@ class NumberedMessages:
         ):
             return
         start, id_at, count_at = _places(frame)
-        if not start:
-            return
+        incarnation, _, count = message.number.partition(".")
+        if not start or not frame.startswith(count.encode(), count_at):
+            return  # something follows the number
         found = self._found.get(neighbor)
         if found is None:
             found = self._found[neighbor] = Aged(MAX_BYTES)
             for each in self._found.values():
                 each.most_bytes = MAX_BYTES // len(self._found)
         block = frame[id_at + 2 : count_at]
-        incarnation = message.number.partition(".")[0]
         key = frame[start:id_at] + block
         known = KnownNumbered(message.topic, message.origin, incarnation, message.hops, block)
         found.keep(key, known, _size(key))
@@ -131,7 +131,7 @@ def _places(frame: bytes) -> tuple[int, int, int]:
     `isthmus.mqtt.publish_layout` says why these are the places.
     """
     start = 2 if frame[1] < 0x80 else 3
-    if frame[0] != AT_QOS_1 or frame[start - 1] >= 0x80:
+    if frame[0] != AT_QOS_1 or len(frame) < start + 2 or frame[start - 1] >= 0x80:
         return 0, 0, 0
     id_at = start + 2 + (frame[start] << 8 | frame[start + 1])
     block_at = id_at + 2

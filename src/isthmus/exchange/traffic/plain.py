@@ -216,7 +216,7 @@ class ClientRun:
     def __init__(
         self,
         publish: Callable[[Sequence[bytes], Sequence[bytes], Route], None],
-        publish_batch: Callable[[Sequence[bytes], Sequence[bytes], Route, Hold], None],
+        publish_batch: Callable[[Sequence[bytes], list[bytes], Route, Hold], None],
         may_be_batch: Callable[[Route], bool],
     ) -> None:
         self._publish = publish
@@ -309,7 +309,7 @@ def _header(frame: bytes) -> tuple[int, int, int]:
     `isthmus.mqtt.publish_layout` says why these are the places.
     """
     start = 2 if frame[1] < 0x80 else 3
-    if frame[0] != PUBLISH or frame[start - 1] >= 0x80:
+    if frame[0] != PUBLISH or len(frame) < start + 2 or frame[start - 1] >= 0x80:
         return 0, 0, 0
     pos = start + 2 + (frame[start] << 8 | frame[start + 1])
     if pos >= len(frame) or frame[pos] >= 0x80:

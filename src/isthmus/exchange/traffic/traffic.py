@@ -164,6 +164,7 @@ class Traffic:
         self.detours.wait_for_path = self._wait_for_path
         self.detours.has_old_label = self._has_old_label
         self._told_rules_s: dict[str, float] = {}
+        self._told_held_s: dict[str, float] = {}
         self._numbers = 0
         self._overfull: dict[Link, None] = {}
         """Links that are up, for which more than `OVERFULL` of what may wait does."""
@@ -280,6 +281,7 @@ class Traffic:
         self.in_hand.neighbor_left(link.info.name)
         self._overfull.pop(link, None)
         self._told_rules_s.pop(link.info.name, None)
+        self._told_held_s.pop(link.info.name, None)
 
     # ---- from local clients --------------------------------------------------------------
 
@@ -342,7 +344,7 @@ class Traffic:
         )
 
     def publish_batch(
-        self, topics: Sequence[bytes], payloads: Sequence[bytes], route: Route, hold: Hold
+        self, topics: Sequence[bytes], payloads: list[bytes], route: Route, hold: Hold
     ) -> None:
         """A local client published what may go together: the hot path of QoS 1."""
         now_s = self.host.now()
@@ -439,7 +441,9 @@ class Traffic:
 
     def _hold_back(self, link: Link, room: Room, hold: Hold) -> None:
         self.counters["publishers_held"] += 1
-        if room is Room.UNACKNOWLEDGED and not link.waits_for_room(room):
+        now_s = self.host.now()
+        if room is Room.UNACKNOWLEDGED and now_s >= self._told_held_s.get(link.info.name, 0.0):
+            self._told_held_s[link.info.name] = now_s + TELL_AGAIN_S
             self.host.log(
                 "warning",
                 "publishers held: the neighbor does not acknowledge",

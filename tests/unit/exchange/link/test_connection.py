@@ -22,7 +22,7 @@ from isthmus.exchange.link.hello import (
 from isthmus.exchange.link.life import GreetingState
 from isthmus.mqtt.decoding import decode
 from isthmus.mqtt.encoding import encode
-from isthmus.mqtt.packets import Auth, ConnAck, Connect, PingReq
+from isthmus.mqtt.packets import Auth, ConnAck, Connect, PingReq, Publish
 from isthmus.mqtt.properties import Properties
 
 SECRET = b"a secret of the fabric"
@@ -285,3 +285,21 @@ def test_anything_else_than_a_greeting_is_malformed() -> None:
 def test_a_long_first_packet_is_not_waited_for() -> None:
     with pytest.raises(RemoteProtocolError):
         list(connection(B, dialed=False).frames(b"\x10\xff\xff\x7f", 0.0))
+
+
+def test_messages_may_come_in_one_piece_with_what_opens_the_connection() -> None:
+    """Who accepts has a link at once, and much may wait for it."""
+    dialing, accepting = (connection(each, dialed=each is A) for each in (A, B))
+    dialing.begin(3)
+    hears(accepting, written(dialing))
+    accepting.accept()
+    long = encode(Publish("t", bytes(100_000)), 5)
+    frames = dialing.frames(written(accepting) + long, 0.0)
+    assert [dialing.greet(frames[0]), *frames[1:]] == [True, long]
+
+
+def test_the_packet_that_opens_a_connection_is_short_itself() -> None:
+    dialing = connection(A, dialed=True)
+    dialing.begin(3)
+    with pytest.raises(RemoteProtocolError, match="the limit is 8192"):
+        dialing.frames(encode(Publish("t", bytes(100_000)), 5), 0.0)

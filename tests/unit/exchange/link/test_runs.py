@@ -220,3 +220,21 @@ def test_a_message_is_one_object_for_all_links() -> None:
     first, second = ([each.message for each in lane.unacknowledged()] for lane in lanes)
     assert all(one is other for one, other in zip(first, second, strict=True))
     assert first[0].passed_to == hops
+
+
+def test_what_everybody_has_takes_no_memory_while_others_of_its_batch_wait() -> None:
+    hops = tuple((SessionInfo(at, SessionKind.NEIGHBOR, name), b"") for at, name in enumerate("bc"))
+    batch = batch_of(3)
+    batch = Batch(
+        batch.topics, batch.payloads, hops, origin="a", incarnation=LIFE, first=1, arrived_s=0.0
+    )
+    lanes = [OutgoingLane(name) for name in "bc"]
+    for lane in lanes:
+        lane.put_run(Run(batch, range(3), b""))
+        lane.transmit(0.0)
+    lanes[0].all_acknowledged([1, 2])
+    assert batch.payloads == [b"1", b"2", b"3"]
+    lanes[1].all_acknowledged([2, 3])
+    assert batch.payloads == [b"1", b"", b"3"]
+    assert [each.message.payload for each in lanes[0].unacknowledged()] == [b"3"]
+    assert [each.message.payload for each in lanes[1].unacknowledged()] == [b"1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -193,3 +194,45 @@ def test_what_the_client_has_had_does_not_come_in_a_row_with_the_next(qos: int, 
     pair.say("two", [*said])
     heard = packets_in(pair.heard()["client"], 4)
     assert heard == [each for each in said if not each.retain]
+
+
+def said(
+    sender: RigBroker | RigClient, rig: SplitRig, packets: Sequence[Packet], *, rows: bool
+) -> None:
+    frames = [encode(packet, 5) for packet in packets]
+    for data in [b"".join(frames)] if rows else frames:
+        sender.wire.feed(data)
+        rig.host.run()
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_row_keeps_to_what_the_broker_takes_when_other_packets_are_under_way(rows: bool) -> None:
+    """SUBSCRIBEs that are not answered count with the messages, and may be more than these."""
+    most = Properties(receive_maximum=3)
+    rig = SplitRig()
+    client, one = rig.client(level=5, properties=most), rig.connects("one")
+    one.accepts(properties=most)
+    client.heard()
+    messages = [Publish("one/a", b"%d" % number, 1, packet_id=number) for number in range(1, 30)]
+    said(client, rig, messages[:3], rows=rows)
+    for number in (100, 101):
+        said(client, rig, [Subscribe(number, (Subscription(f"one/{number}", 1),))], rows=rows)
+    said(client, rig, messages[3:], rows=rows)
+    got = packets_in(one.wire.taken(), 5)
+    assert sum(isinstance(packet, Publish) for packet in got) == 3
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_row_keeps_to_what_the_client_takes_when_more_is_open(rows: bool) -> None:
+    """PUBRELs of an earlier life are passed on whatever its maximum."""
+    rig = SplitRig()
+    client = rig.client(level=5, properties=Properties(receive_maximum=3))
+    one = rig.connects("one")
+    one.accepts()
+    client.heard()
+    said(one, rig, [PubRel(200 + number) for number in range(6)], rows=rows)
+    client.wire.taken()
+    messages = [Publish("one/a", b"%d" % number, 1, packet_id=number + 1) for number in range(20)]
+    said(one, rig, messages, rows=rows)
+    got = packets_in(client.wire.taken(), 5)
+    assert not any(isinstance(packet, Publish) for packet in got)
