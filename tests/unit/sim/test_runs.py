@@ -20,6 +20,7 @@ from isthmus.cooperation.api import (
 from isthmus.cooperation.publication_flooding.algorithm import PublicationFlooding
 from isthmus.exchange.broker.injector import Injector
 from isthmus.exchange.client.client_session import RUN_FRAMES, ClientSession
+from isthmus.exchange.client.confirming import ConfirmSettings
 from isthmus.exchange.link.connection import Connection
 from isthmus.exchange.link.links import Links, LinkSettings
 from isthmus.exchange.traffic.plain import PlainMessages
@@ -185,7 +186,10 @@ def played(seed: int) -> tuple[list[list[bytes]], list[dict[str, int]]]:
     rng = random.Random(seed)
     algorithm = rng.choice(("pf", "sf", "tree"))
     fabric = SimFabric(
-        seed=seed, algorithm=algorithm, link=LinkSettings(lanes=rng.choice((1, 1, 2)))
+        seed=seed,
+        algorithm=algorithm,
+        link=LinkSettings(lanes=rng.choice((1, 1, 2))),
+        confirm=ConfirmSettings(by_default=seed % 3 == 2, within_s=20.0),
     )
     nodes = a, b, c = [fabric.node(name) for name in "abc"]
     fabric.link(a, b)

@@ -39,6 +39,7 @@ class KnownNumbered:
     origin: str
     incarnation: str
     hops: int
+    confirm: bool
     block: bytes
     """What is between the packet identifier and the count."""
 
@@ -86,7 +87,6 @@ class NumberedMessages:
         if (
             frame[0] != AT_QOS_1
             or message.qos != 1
-            or message.confirm
             or message.properties
             or message.expiry_s is not None
             or message.version
@@ -109,7 +109,9 @@ class NumberedMessages:
                 each.most_bytes = MAX_BYTES // len(self._found)
         block = frame[id_at + 2 : count_at]
         key = frame[start:id_at] + block
-        known = KnownNumbered(message.topic, message.origin, incarnation, message.hops, block)
+        known = KnownNumbered(
+            message.topic, message.origin, incarnation, message.hops, message.confirm, block
+        )
         found.keep(key, known, _size(key))
 
     def forget(self, neighbor: SessionInfo | None = None) -> None:

@@ -729,6 +729,7 @@ class Traffic:
                 hops=known.hops,
                 number=f"{known.incarnation}.{digits.decode()}",
                 arrived_s=now_s,
+                confirm=known.confirm,
             )
             message.came_from = info
             in_hand = InHand(hand, message, incoming, number, 1)
