@@ -11,10 +11,10 @@ from support.examples import EXAMPLES
 ALGORITHMS = ("pf", "sf")
 TREES = ("tree", "routed-tree", "topic-tree", "skipgraph")
 STARS = "isthmus_stars:StarPerTopic"
-QUICK = 50
+QUICK = 30
 QUICK_ATTACKS = 12
 QUICK_SEVERAL = 3
-QUICK_MESHES = 15
+QUICK_MESHES = 10
 QUICK_APART = 8
 LONG = 2_000
 CHECKED = ("statuses of publishers", "ways of a publisher's topic")
