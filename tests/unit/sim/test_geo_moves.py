@@ -227,6 +227,7 @@ def test_the_tiling_outlives_a_restart() -> None:
         10694,
         10761,
         701064,
+        40993,
     ],
 )
 def test_schedules_that_have_failed(seed: int) -> None:

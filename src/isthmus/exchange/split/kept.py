@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from isthmus.exchange.split.part import Part
     from isthmus.exchange.split.split import Split
 
-__all__ = ["STATE_NAME", "STATE_VERSION", "Copies", "KeptSession", "KeptSessions", "Wanted"]
+__all__ = [
+    "SAVE_S",
+    "STATE_NAME",
+    "STATE_VERSION",
+    "Copies",
+    "KeptSession",
+    "KeptSessions",
+    "Wanted",
+]
 
 MAX_AWAY: Final = 65_536
 STATE_NAME: Final = "split-sessions"

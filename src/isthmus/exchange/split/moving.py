@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 from isthmus.cooperation.api import TopicMove
 from isthmus.exchange.split.copying import Retained, publish_retained, read_retained
 from isthmus.exchange.split.envoy import Envoy
-from isthmus.exchange.split.kept import Copies
+from isthmus.exchange.split.kept import SAVE_S, Copies
 from isthmus.exchange.split.life import MOVE, MoveEvent, MoveState, PartState
 from isthmus.mqtt.filters.topics import split_shared
 from isthmus.mqtt.packets import Publish
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "Move"]
 
+WRITTEN_S: Final = 5 * SAVE_S
+"""By then what has changed of a kept session is on disk."""
 STEPS: Final = ("hold", "copy", "publish", "subscribe", "switch")
 """What several nodes do together, one after the other."""
 HOLD, COPY, PUBLISH, SUBSCRIBE, SWITCH = STEPS
@@ -502,8 +504,8 @@ class Move:
                     waits = True
                     continue
                 self._end_subscriptions(split.kept, name, ended)
-                part.tell_more()
                 split.kept_changed()
+                self._host.call_later(WRITTEN_S, partial(self._unsubscribe, split, name))
         self._cleanings += 1
         if self._cleanings == 1:
             for client_id, kept in list(self._sessions.away()):
@@ -512,6 +514,14 @@ class Move:
                 self._sessions.changed(client_id)
         if waits and self._cleanings < CLEANINGS:
             self._host.call_later(CLEAN_S, self._clean)
+
+    @staticmethod
+    def _unsubscribe(split: Split, name: str) -> None:
+        """Not before it is written that it is to be: a node that crashed then would believe the
+        broker to have what it has not, and not subscribe there when topics come back."""
+        part = split.part_at(name)
+        if split.is_open and part is not None and part.state is PartState.OPEN:
+            part.tell_more()
 
     def _ended(self, kept: KeptSession, name: str) -> list[str]:
         return [
